@@ -1,0 +1,8 @@
+//! The join: one [cell](cell::Cell) per task, each with a [store](store::Store) and a
+//! [local index](index::LocalIndex) per side.
+
+pub(crate) mod cell;
+pub mod index;
+pub mod keys;
+pub(crate) mod scan;
+pub mod store;

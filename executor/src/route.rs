@@ -1,0 +1,268 @@
+//! How the rows of an edge choose their target tasks.
+//!
+//! Invariant: a `gather` or `hash` route delivers every row exactly once; a `matrix` route
+//! delivers it to each cell that the layout names for one of its units, once per unit.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, UInt32Array};
+use arrow::compute::take_record_batch;
+use arrow::datatypes::SchemaRef;
+use datafusion_common::hash_utils::{RandomState, create_hashes};
+use datafusion_physical_expr::PhysicalExpr;
+use thetis_planner::layout::{BUCKETS, Grid, Layout, Partitioning, SLICES};
+use thetis_planner::physical::{Exchange, Side};
+
+use crate::error::ExecError;
+use crate::frame::{Frame, Units};
+use crate::join::keys::RangeKey;
+use crate::steps::{compile_all, evaluate};
+
+/// Chooses target tasks for frames. `out` gets (task, frame) pairs.
+pub trait Route: Send + std::fmt::Debug {
+    /// Routes one frame.
+    ///
+    /// # Errors
+    /// A key cannot be computed.
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError>;
+}
+
+/// The route of an exchange to `tasks` tasks, for rows of `schema`. `layout` is that of the
+/// receiving join; `retracts` says that deletes can come, `seed` differs between senders.
+///
+/// # Errors
+/// Keys that this build cannot compute.
+pub fn route_for(
+    exchange: &Exchange,
+    tasks: u32,
+    schema: &SchemaRef,
+    layout: Option<&Layout>,
+    retracts: bool,
+    seed: u32,
+) -> Result<Box<dyn Route>, ExecError> {
+    Ok(match exchange {
+        Exchange::Gather => Box::new(Gather),
+        Exchange::Hash(_) if tasks == 1 => Box::new(Gather),
+        Exchange::Hash(keys) => Box::new(Hash { keys: compile_all(keys, schema)?, tasks }),
+        Exchange::Matrix(side) => {
+            let layout = layout.ok_or_else(|| ExecError::Internal("a matrix route without a layout".to_owned()))?;
+            Box::new(Matrix::new(*side, layout, schema, retracts, seed)?)
+        }
+    })
+}
+
+/// Seed of all hashes that tasks must agree on.
+pub(crate) fn shared_hasher() -> RandomState {
+    RandomState::with_seed(0x7468_6574_6973)
+}
+
+/// One hash per row over some columns.
+pub(crate) fn hash_rows(columns: &[ArrayRef], rows: usize) -> Result<Vec<u64>, ExecError> {
+    let mut hashes = vec![0; rows];
+    create_hashes(columns, &shared_hasher(), &mut hashes)?;
+    Ok(hashes)
+}
+
+/// Everything to task 0.
+#[derive(Debug)]
+struct Gather;
+
+impl Route for Gather {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+        out.push((0, frame));
+        Ok(())
+    }
+}
+
+/// By the hash of keys.
+#[derive(Debug)]
+struct Hash {
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    tasks: u32,
+}
+
+impl Route for Hash {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+        let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+        let hashes = hash_rows(&keys, frame.rows())?;
+        let mut targets: Vec<Vec<u32>> = vec![Vec::new(); self.tasks as usize];
+        for (row, hash) in (0..).zip(hashes) {
+            targets[(hash % u64::from(self.tasks)) as usize].push(row);
+        }
+        for (task, rows) in (0..).zip(targets) {
+            if rows.len() == frame.rows() {
+                out.push((task, frame));
+                return Ok(());
+            }
+            if !rows.is_empty() {
+                out.push((task, take_rows(&frame, &rows)?));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn take_rows(frame: &Frame, rows: &[u32]) -> Result<Frame, ExecError> {
+    let batch = take_record_batch(&frame.batch, &UInt32Array::from(rows.to_vec()))?;
+    let weights = frame.weights.as_ref().map(|weights| rows.iter().map(|row| weights[*row as usize]).collect());
+    Ok(frame.with_rows(batch, weights))
+}
+
+/// To the cells of a join.
+#[derive(Debug)]
+struct Matrix {
+    side: Side,
+    layout: Layout,
+    buckets: Buckets,
+    slices: Slices,
+    /// Rows of cells (left) or columns of cells (right) of each region before this one.
+    first_share: Vec<u32>,
+    /// The cells of each row or column of cells.
+    share_cells: Vec<Vec<u32>>,
+}
+
+#[derive(Debug)]
+enum Buckets {
+    One,
+    Key(Vec<Arc<dyn PhysicalExpr>>),
+    Grid { key: RangeKey, grid: Box<Grid>, home: bool },
+}
+
+/// Slices are stamped once: counted while rows only come, hashed from the whole row when a
+/// delete must find the cell of its insert.
+#[derive(Debug)]
+enum Slices {
+    Counter(u32),
+    Hash,
+}
+
+/// Rows chosen for one row or column of cells.
+#[derive(Debug, Default, Clone)]
+struct Share {
+    rows: Vec<u32>,
+    buckets: Vec<u32>,
+    slices: Vec<u16>,
+}
+
+impl Matrix {
+    fn new(side: Side, layout: &Layout, schema: &SchemaRef, retracts: bool, seed: u32) -> Result<Self, ExecError> {
+        let buckets = match &layout.partitioning {
+            Partitioning::Any => Buckets::One,
+            Partitioning::Key { left, right } => {
+                Buckets::Key(compile_all(if side == Side::Left { left } else { right }, schema)?)
+            }
+            Partitioning::Grid(grid) => {
+                let key = if side == Side::Left { &grid.left } else { &grid.right };
+                let key = RangeKey::new(key, schema)?;
+                Buckets::Grid { key, grid: Box::new(grid.clone()), home: grid.home == side }
+            }
+        };
+        let mut first_share = Vec::new();
+        let mut share_cells = Vec::new();
+        for region in &layout.regions {
+            first_share.push(share_cells.len() as u32);
+            let (shares, count, stride, step) = match side {
+                Side::Left => (region.shape.rows, region.shape.columns, region.shape.columns, 1),
+                Side::Right => (region.shape.columns, region.shape.rows, 1, region.shape.columns),
+            };
+            for share in 0..shares {
+                share_cells.push((0..count).map(|i| region.cells[(share * stride + i * step) as usize]).collect());
+            }
+        }
+        Ok(Self {
+            side,
+            layout: layout.clone(),
+            buckets,
+            slices: if retracts { Slices::Hash } else { Slices::Counter(seed.wrapping_mul(97) % SLICES) },
+            first_share,
+            share_cells,
+        })
+    }
+
+    fn slices(&mut self, frame: &Frame) -> Result<Vec<u16>, ExecError> {
+        match &mut self.slices {
+            Slices::Counter(next) => {
+                let slices = (0..frame.rows() as u32).map(|row| ((*next + row) % SLICES) as u16).collect();
+                *next = (*next + frame.rows() as u32) % SLICES;
+                Ok(slices)
+            }
+            Slices::Hash => {
+                let hashes = hash_rows(frame.batch.columns(), frame.rows())?;
+                Ok(hashes.into_iter().map(|hash| (hash % u64::from(SLICES)) as u16).collect())
+            }
+        }
+    }
+
+    /// Calls `visit` with each (row, bucket). Rows with a NULL key meet nobody and are left out.
+    fn buckets(&self, frame: &Frame, visit: &mut impl FnMut(u32, u32)) -> Result<(), ExecError> {
+        let rows = frame.rows();
+        match &self.buckets {
+            Buckets::One => (0..rows as u32).for_each(|row| visit(row, 0)),
+            Buckets::Key(keys) => {
+                let keys = keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+                for (row, hash) in hash_rows(&keys, rows)?.into_iter().enumerate() {
+                    if keys.iter().all(|key| key.is_valid(row)) {
+                        visit(row as u32, (hash % u64::from(BUCKETS)) as u32);
+                    }
+                }
+            }
+            Buckets::Grid { key, grid, home } => {
+                let keys = key.exact(&frame.batch)?;
+                let mut touched = Vec::new();
+                for (row, key) in (0..).zip(keys) {
+                    let Some(key) = key else { continue };
+                    if *home {
+                        visit(row, grid_bucket(grid.cell(key)));
+                        continue;
+                    }
+                    let (first, last) = grid.reach(key);
+                    touched.clear();
+                    touched.extend((grid.cell(first)..=grid.cell(last)).map(grid_bucket));
+                    touched.sort_unstable();
+                    touched.dedup();
+                    touched.iter().for_each(|bucket| visit(row, *bucket));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbouring grid cells go to far-apart buckets, so that a dense spot is spread.
+fn grid_bucket(cell: i128) -> u32 {
+    // The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
+    let hash = (cell as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((hash >> 32) * u64::from(BUCKETS) >> 32) as u32
+}
+
+impl Route for Matrix {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+        let slices = self.slices(&frame)?;
+        let mut shares = vec![Share::default(); self.share_cells.len()];
+        let layout = &self.layout;
+        let (side, first_share) = (self.side, &self.first_share);
+        self.buckets(&frame, &mut |row, bucket| {
+            let region = layout.bucket_regions[bucket as usize] as usize;
+            let shape = layout.regions[region].shape;
+            let parts = if side == Side::Left { shape.rows } else { shape.columns };
+            let slice = slices[row as usize];
+            let share = &mut shares[(first_share[region] + u32::from(slice) * parts / SLICES) as usize];
+            share.rows.push(row);
+            share.buckets.push(bucket);
+            share.slices.push(slice);
+        })?;
+        for (share, cells) in shares.into_iter().zip(&self.share_cells) {
+            if share.rows.is_empty() {
+                continue;
+            }
+            let whole = share.rows.len() == frame.rows() && share.rows.iter().copied().eq(0..frame.rows() as u32);
+            let mut part = if whole { frame.clone() } else { take_rows(&frame, &share.rows)? };
+            part.units = Some(Units { buckets: share.buckets.into(), slices: share.slices.into() });
+            part.layout = layout.version;
+            for cell in cells {
+                out.push((*cell, part.clone()));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! SQL to an optimised logical plan: names, types, coercion, simplification, pushdown and
+//! decorrelation by the DataFusion sub-crates, without its execution engine.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::{Column, DataFusionError, SchemaError, TableReference};
+use datafusion_expr::planner::{ContextProvider, ExprPlanner};
+use datafusion_expr::{
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource,
+    WindowUDF,
+};
+use datafusion_optimizer::analyzer::Analyzer;
+use datafusion_optimizer::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
+use datafusion_sql::planner::{ParserOptions, SqlToRel};
+use thetis_parser::ast;
+
+use crate::catalog::{Catalog, Relation, Stream, View};
+use crate::error::{PlanError, PlanErrorKind};
+use crate::fold::fold_constants;
+use crate::functions;
+
+/// A stream, as the logical plan sees it.
+#[derive(Debug)]
+pub struct StreamSource(pub Arc<Stream>);
+
+impl TableSource for StreamSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.0.columns)
+    }
+}
+
+/// A view, whose plan takes its place.
+#[derive(Debug)]
+struct ViewSource {
+    schema: SchemaRef,
+    plan: LogicalPlan,
+}
+
+impl TableSource for ViewSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn get_logical_plan(&'_ self) -> Option<Cow<'_, LogicalPlan>> {
+        Some(Cow::Borrowed(&self.plan))
+    }
+}
+
+/// A planned query before it is lowered to operators.
+#[derive(Debug, Clone)]
+pub struct Logical {
+    /// The plan as it was written: names resolved, types coerced, nothing moved.
+    pub analyzed: LogicalPlan,
+    /// The plan that is run.
+    pub optimized: LogicalPlan,
+    /// Folded names of the streams and views that the query names.
+    pub uses: Vec<String>,
+}
+
+/// Plans a query against the catalogue.
+///
+/// # Errors
+/// Whatever is wrong with it, with a position where one is known.
+pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, PlanError> {
+    let context = Context::new(catalog);
+    let planned = context.plan(query);
+    let plan = planned.map_err(|error| context.explain(error))?;
+    let uses = lock(&context.uses).iter().cloned().collect();
+    let analyzed = Analyzer::new().execute_and_check(plan, &CONFIG, |_, _| {})?;
+    let analyzed = fold_constants(analyzed)?;
+    let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
+        .without_query_execution_start_time()
+        .with_skip_failing_rules(false);
+    let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
+    Ok(Logical { analyzed, optimized, uses })
+}
+
+/// The Arrow type of a SQL type.
+///
+/// # Errors
+/// A type that is not known or not supported.
+pub fn data_type(sql: &ast::DataType) -> Result<DataType, PlanError> {
+    let catalog = Catalog::default();
+    let context = Context::new(&catalog);
+    let column = ast::ColumnDef { name: ast::Ident::new("c"), data_type: sql.clone(), options: Vec::new() };
+    let schema = context.planner().build_schema(vec![column])?;
+    Ok(schema.field(0).data_type().clone())
+}
+
+static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
+    let mut options = ConfigOptions::default();
+    // Thetis drops rows with NULL keys itself, and runs scalar subqueries as one-row sides.
+    options.optimizer.filter_null_join_keys = false;
+    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    Arc::new(options)
+});
+
+/// Rules that would undo what Thetis does itself: DISTINCT aggregates are exact under deletes as
+/// they are; leaf expressions are cheap to evaluate where they stand; shared subexpressions of
+/// conditions would hide them from theta analysis.
+const NOT_USED: [&str; 4] = [
+    "single_distinct_aggregation_to_group_by",
+    "extract_leaf_expressions",
+    "push_down_leaf_projections",
+    "common_sub_expression_eliminate",
+];
+
+static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
+    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Optimizer::new()
+        .rules
+        .into_iter()
+        .filter(|rule| !NOT_USED.contains(&rule.name()))
+        .collect();
+    Optimizer::with_rules(rules)
+});
+
+struct Context<'a> {
+    catalog: &'a Catalog,
+    expr_planners: Vec<Arc<dyn ExprPlanner>>,
+    uses: Mutex<BTreeSet<String>>,
+    unknown: Mutex<Option<PlanError>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Context<'a> {
+    fn new(catalog: &'a Catalog) -> Self {
+        Self {
+            catalog,
+            expr_planners: functions::expr_planners(),
+            uses: Mutex::default(),
+            unknown: Mutex::default(),
+        }
+    }
+
+    fn planner(&self) -> SqlToRel<'_, Self> {
+        let options = ParserOptions::new()
+            .with_collect_spans(true)
+            .with_map_string_types_to_utf8view(false);
+        SqlToRel::new_with_options(self, options)
+    }
+
+    fn plan(&self, query: &ast::Query) -> Result<LogicalPlan, DataFusionError> {
+        self.planner().sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
+    }
+
+    fn view(&self, view: &View) -> Result<ViewSource, DataFusionError> {
+        let mut plan = self.plan(&view.query)?;
+        if !view.columns.is_empty() {
+            let columns = plan.schema().columns();
+            let renamed = columns
+                .into_iter()
+                .zip(&view.columns)
+                .map(|(column, name)| Expr::Column(column).alias(name));
+            plan = LogicalPlanBuilder::from(plan).project(renamed)?.build()?;
+        }
+        let schema = Arc::clone(plan.schema().inner());
+        Ok(ViewSource { schema, plan })
+    }
+
+    /// The error that the catalogue had, if that is what stopped the planning.
+    fn explain(&self, error: DataFusionError) -> PlanError {
+        match lock(&self.unknown).take() {
+            Some(unknown) => {
+                let below = PlanError::from(error);
+                unknown.at(below.position)
+            }
+            None => suggest(PlanError::from(error)),
+        }
+    }
+}
+
+/// Adds what DataFusion knows but says in prose: near column and function names.
+fn suggest(error: PlanError) -> PlanError {
+    let root = error.source.as_ref().and_then(|e| e.downcast_ref::<DataFusionError>());
+    match root.map(DataFusionError::find_root) {
+        Some(DataFusionError::SchemaError(schema, _)) => {
+            let SchemaError::FieldNotFound { field, valid_fields } = schema.as_ref() else { return error };
+            let (field, valid_fields) = (field.clone(), valid_fields.clone());
+            suggest_column(error, &field, &valid_fields)
+        }
+        _ => suggest_function(error),
+    }
+}
+
+fn suggest_column(error: PlanError, field: &Column, valid: &[Column]) -> PlanError {
+    let message = format!("there is no column '{}'", field.flat_name());
+    let flat: Vec<_> = valid.iter().map(Column::flat_name).collect();
+    let hint = if flat.is_empty() {
+        "no columns are in scope here".to_owned()
+    } else {
+        format!("the columns here are {}", shorten(&flat))
+    };
+    PlanError { message, ..error }.hint(hint).suggest(&field.name, valid.iter().map(|field| field.name.as_str()))
+}
+
+fn shorten(names: &[String]) -> String {
+    const MOST: usize = 12;
+    let shown = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
+}
+
+fn suggest_function(error: PlanError) -> PlanError {
+    if error.kind != PlanErrorKind::UndefinedFunction {
+        return error;
+    }
+    let name = error.message.split('\'').nth(1).unwrap_or_default().to_owned();
+    let known: Vec<String> =
+        functions::scalar_names().into_iter().chain(functions::aggregate_names()).collect();
+    PlanError { message: format!("there is no function '{name}'"), ..error }
+        .suggest(&name, known.iter().map(String::as_str))
+}
+
+impl ContextProvider for Context<'_> {
+    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>, DataFusionError> {
+        let unknown = |error: PlanError| {
+            let message = error.to_string();
+            *lock(&self.unknown) = Some(error);
+            DataFusionError::Plan(message)
+        };
+        let TableReference::Bare { table } = &name else {
+            return Err(unknown(PlanError::unsupported(
+                format!("a qualified name such as {name} is not supported"),
+                "there is one catalogue with one schema: use the plain name",
+            )));
+        };
+        let relation = self.catalog.get(table).ok_or_else(|| unknown(self.catalog.unknown(table)))?;
+        lock(&self.uses).insert(table.to_string());
+        Ok(match relation {
+            Relation::Stream(stream) => Arc::new(StreamSource(Arc::clone(stream))),
+            Relation::View(view) => Arc::new(self.view(view)?),
+        })
+    }
+
+    fn get_expr_planners(&self) -> &[Arc<dyn ExprPlanner>] {
+        &self.expr_planners
+    }
+
+    fn get_function_meta(&self, name: &str) -> Option<Arc<ScalarUDF>> {
+        functions::scalar(name)
+    }
+
+    fn get_higher_order_meta(&self, name: &str) -> Option<Arc<HigherOrderUDF>> {
+        functions::higher_order(name)
+    }
+
+    fn get_aggregate_meta(&self, name: &str) -> Option<Arc<AggregateUDF>> {
+        functions::aggregate(name)
+    }
+
+    fn get_window_meta(&self, _name: &str) -> Option<Arc<WindowUDF>> {
+        None
+    }
+
+    fn get_variable_type(&self, _names: &[String]) -> Option<DataType> {
+        None
+    }
+
+    fn options(&self) -> &ConfigOptions {
+        &CONFIG
+    }
+
+    fn udf_names(&self) -> Vec<String> {
+        functions::scalar_names()
+    }
+
+    fn higher_order_function_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn udaf_names(&self) -> Vec<String> {
+        functions::aggregate_names()
+    }
+
+    fn udwf_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

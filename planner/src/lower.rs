@@ -1,0 +1,353 @@
+//! The optimised logical plan to the physical DAG.
+
+mod aggregate;
+mod join;
+mod top;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion_common::DFSchema;
+use datafusion_expr::logical_plan::{TableScan, Unnest, Values};
+use datafusion_expr::utils::split_conjunction;
+use datafusion_expr::{Expr, LogicalPlan};
+
+use crate::catalog::Stream;
+use crate::connector::SourceSpec;
+use crate::error::PlanError;
+use crate::expr::ScalarExpr;
+use crate::logical::StreamSource;
+use crate::physical::{
+    Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step,
+};
+use crate::settings::Settings;
+
+/// What a query's client wants to see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// Its result: rows as they come if they stay, else once at the end.
+    Result,
+    /// Its changes, epoch by epoch.
+    Changes,
+}
+
+/// A DAG, and what its user should be told.
+#[derive(Debug, Clone)]
+pub(crate) struct Lowered {
+    pub(crate) dag: Dag,
+    pub(crate) notices: Vec<String>,
+}
+
+/// Lowers `plan`.
+pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> Result<Lowered, PlanError> {
+    let mut lowering = Lowering {
+        settings,
+        operators: Vec::new(),
+        edges: Vec::new(),
+        sources: BTreeMap::new(),
+        notices: Vec::new(),
+    };
+    lowering.add_sources(plan)?;
+    lowering.add_top(plan, output)?;
+    let epochs = match settings.epoch_rows {
+        Some(rows) => EpochPolicy::Rows(rows.get()),
+        None => EpochPolicy::Interval(settings.epoch_interval),
+    };
+    Ok(Lowered {
+        dag: Dag { operators: lowering.operators, edges: lowering.edges, epochs },
+        notices: lowering.notices,
+    })
+}
+
+struct Lowering<'a> {
+    settings: &'a Settings,
+    operators: Vec<Operator>,
+    edges: Vec<Edge>,
+    sources: BTreeMap<String, OperatorId>,
+    notices: Vec<String>,
+}
+
+/// Rows on their way: from one or (UNION ALL) several operators, through steps not yet placed.
+#[derive(Debug, Clone)]
+struct Flow {
+    branches: Vec<Branch>,
+    /// Columns of the rows after the steps.
+    schema: SchemaRef,
+    retracts: bool,
+    rows: Option<f64>,
+    bounded: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Branch {
+    from: OperatorId,
+    steps: Vec<Step>,
+}
+
+impl Flow {
+    fn then(mut self, step: &Step) -> Self {
+        for branch in &mut self.branches {
+            branch.steps.push(step.clone());
+        }
+        self
+    }
+}
+
+/// Schemas between operators: names for people, every column nullable.
+fn flow_schema(schema: &DFSchema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// About how many bytes a value of this type takes.
+fn width(data_type: &DataType) -> f64 {
+    match data_type {
+        DataType::Boolean => 0.125,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => 20.0,
+        DataType::List(item) | DataType::LargeList(item) => 8.0 * width(item.data_type()),
+        other => other.primitive_width().map_or(16.0, |width| width as f64),
+    }
+}
+
+fn row_bytes(schema: &SchemaRef) -> f64 {
+    schema.fields().iter().map(|field| width(field.data_type())).sum::<f64>().max(1.0)
+}
+
+/// Share of the rows that a condition is expected to keep, when nothing is known.
+fn kept(conjuncts: usize) -> f64 {
+    0.4_f64.powi(i32::try_from(conjuncts.min(8)).unwrap_or(8))
+}
+
+impl Lowering<'_> {
+    fn add(&mut self, kind: OperatorKind, tasks: u32, schema: SchemaRef, retracts: bool, rows: Option<f64>) -> OperatorId {
+        let id = OperatorId(self.operators.len() as u32);
+        self.operators.push(Operator { kind, tasks, schema, retracts, rows });
+        id
+    }
+
+    fn connect(&mut self, flow: Flow, to: OperatorId, port: u8, exchange: &Exchange) {
+        for branch in flow.branches {
+            let edge = Edge { from: branch.from, to, port, steps: branch.steps, exchange: exchange.clone() };
+            self.edges.push(edge);
+        }
+    }
+
+    /// One source per stream, which reads what all scans of the stream need together: all
+    /// references to a stream see the same prefix of it.
+    fn add_sources(&mut self, plan: &LogicalPlan) -> Result<(), PlanError> {
+        let mut needed: BTreeMap<String, (Arc<Stream>, BTreeSet<u32>)> = BTreeMap::new();
+        visit_scans(plan, &mut |scan| {
+            let stream = stream_of(scan)?;
+            let (_, columns) = needed.entry(stream.name.clone()).or_insert_with(|| (Arc::clone(&stream), BTreeSet::new()));
+            columns.extend(scanned(scan));
+            for filter in &scan.filters {
+                for column in filter.column_refs() {
+                    columns.insert(stream.columns.index_of(&column.name).map_err(not_in_stream)? as u32);
+                }
+            }
+            Ok(())
+        })?;
+        for (name, (stream, mut columns)) in needed {
+            if columns.is_empty() && !stream.columns.fields().is_empty() {
+                columns.insert(0);
+            }
+            let projection: Vec<u32> = columns.into_iter().collect();
+            let schema = project_schema(&stream.columns, &projection);
+            let source = Source {
+                stream: name.clone(),
+                spec: stream.spec.clone(),
+                columns: Arc::clone(&stream.columns),
+                projection,
+                bounded: true,
+            };
+            let id = self.add(OperatorKind::Source(source), 1, schema, false, stream.volume.rows);
+            self.sources.insert(name, id);
+        }
+        Ok(())
+    }
+
+    fn flow(&mut self, plan: &LogicalPlan) -> Result<Flow, PlanError> {
+        match plan {
+            LogicalPlan::TableScan(scan) => self.scan(scan),
+            LogicalPlan::Filter(filter) => {
+                let input = self.flow(&filter.input)?;
+                self.filter(input, filter.input.schema(), &split_conjunction(&filter.predicate))
+            }
+            LogicalPlan::Projection(projection) => {
+                let input = self.flow(&projection.input)?;
+                let exprs = scalars(&projection.expr, projection.input.schema())?;
+                let schema = flow_schema(&projection.schema);
+                let step = Step::Project { exprs, schema: Arc::clone(&schema) };
+                Ok(Flow { schema, ..input }.then(&step))
+            }
+            LogicalPlan::SubqueryAlias(alias) => self.flow(&alias.input),
+            LogicalPlan::Subquery(subquery) => self.flow(&subquery.subquery),
+            LogicalPlan::Join(join) => self.join(join),
+            LogicalPlan::Aggregate(aggregate) => self.aggregate(aggregate),
+            LogicalPlan::Union(union) => self.union(&union.inputs, &union.schema),
+            LogicalPlan::Unnest(unnest) => self.unnest(unnest),
+            LogicalPlan::Values(values) => self.values(values),
+            LogicalPlan::EmptyRelation(empty) => {
+                let rows = if empty.produce_one_row { vec![Vec::new()] } else { Vec::new() };
+                Ok(self.constant_rows(rows, flow_schema(&empty.schema)))
+            }
+            // Without a LIMIT, the order of a subquery's rows means nothing.
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.flow(&sort.input),
+            LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => Err(PlanError::unsupported(
+                "LIMIT inside a query is not supported",
+                "use LIMIT at the end of the whole query, or MIN and MAX with GROUP BY in the subquery",
+            )),
+            LogicalPlan::Distinct(_) => Err(PlanError::unsupported(
+                "DISTINCT ON is not supported",
+                "use GROUP BY with MIN or MAX for the other columns",
+            )),
+            LogicalPlan::Window(_) => Err(PlanError::unsupported(
+                "window functions (OVER) are not supported",
+                "join with an aggregate in a subquery instead",
+            )),
+            LogicalPlan::RecursiveQuery(_) => Err(PlanError::unsupported(
+                "WITH RECURSIVE is not supported",
+                "write out the levels that are needed as joins",
+            )),
+            other => Err(PlanError::unsupported(
+                format!("{} is not supported in a query", plan_name(other)),
+                "a query is made of SELECT, joins, aggregates and UNION ALL",
+            )),
+        }
+    }
+
+    fn scan(&mut self, scan: &TableScan) -> Result<Flow, PlanError> {
+        let stream = stream_of(scan)?;
+        let from = self.sources[&stream.name];
+        let source = &self.operators[from.0 as usize];
+        let source_schema = Arc::clone(&source.schema);
+        let mut flow = Flow {
+            branches: vec![Branch { from, steps: Vec::new() }],
+            schema: Arc::clone(&source_schema),
+            retracts: false,
+            rows: source.rows,
+            bounded: !matches!(&source.kind, OperatorKind::Source(s) if !s.bounded),
+        };
+        if !scan.filters.is_empty() {
+            let read = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source_schema)?;
+            let conjuncts: Vec<&Expr> = scan.filters.iter().flat_map(split_conjunction).collect();
+            flow = self.filter(flow, &read, &conjuncts)?;
+        }
+        let columns: Vec<u32> = scanned(scan)
+            .map(|column| {
+                let name = stream.columns.field(column as usize).name();
+                source_schema.index_of(name).map(|index| index as u32).map_err(not_in_stream)
+            })
+            .collect::<Result<_, _>>()?;
+        if columns.iter().copied().eq(0..source_schema.fields().len() as u32) {
+            return Ok(flow);
+        }
+        let schema = project_schema(&source_schema, &columns);
+        let exprs = columns.into_iter().map(ScalarExpr::Column).collect();
+        let step = Step::Project { exprs, schema: Arc::clone(&schema) };
+        Ok(Flow { schema, ..flow }.then(&step))
+    }
+
+    fn filter(&mut self, input: Flow, schema: &DFSchema, conjuncts: &[&Expr]) -> Result<Flow, PlanError> {
+        let exprs = conjuncts.iter().map(|e| ScalarExpr::of(e, schema)).collect::<Result<Vec<_>, _>>()?;
+        let rows = input.rows.map(|rows| rows * kept(exprs.len()));
+        Ok(Flow { rows, ..input }.then(&Step::Filter(exprs)))
+    }
+
+    fn union(&mut self, inputs: &[Arc<LogicalPlan>], schema: &DFSchema) -> Result<Flow, PlanError> {
+        let schema = flow_schema(schema);
+        let mut union = Flow { branches: Vec::new(), schema: Arc::clone(&schema), retracts: false, rows: Some(0.0), bounded: true };
+        for input in inputs {
+            let mut flow = self.flow(input)?;
+            if flow.schema != schema {
+                let exprs = (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect();
+                flow = flow.then(&Step::Project { exprs, schema: Arc::clone(&schema) });
+            }
+            union.branches.extend(flow.branches);
+            union.retracts |= flow.retracts;
+            union.rows = union.rows.zip(flow.rows).map(|(a, b)| a + b);
+            union.bounded &= flow.bounded;
+        }
+        Ok(union)
+    }
+
+    fn unnest(&mut self, unnest: &Unnest) -> Result<Flow, PlanError> {
+        let input = self.flow(&unnest.input)?;
+        let lists: Vec<u32> = unnest.list_type_columns.iter().map(|(column, _)| *column as u32).collect();
+        let distinct: BTreeSet<_> = lists.iter().collect();
+        let nested = unnest.list_type_columns.iter().any(|(_, list)| list.depth != 1);
+        if !unnest.struct_type_columns.is_empty() || nested || distinct.len() != lists.len() {
+            return Err(PlanError::unsupported(
+                "UNNEST of structs or of nested lists in one step is not supported",
+                "unnest one level per subquery",
+            ));
+        }
+        let schema = flow_schema(&unnest.schema);
+        let step = Step::Unnest { lists, schema: Arc::clone(&schema), keep_empty: unnest.options.preserve_nulls() };
+        Ok(Flow { schema, rows: input.rows.map(|rows| rows * 10.0), ..input }.then(&step))
+    }
+
+    fn values(&mut self, values: &Values) -> Result<Flow, PlanError> {
+        let rows = values
+            .values
+            .iter()
+            .map(|row| scalars(row, &DFSchema::empty()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(self.constant_rows(rows, flow_schema(&values.schema)))
+    }
+
+    fn constant_rows(&mut self, rows: Vec<Vec<ScalarExpr>>, schema: SchemaRef) -> Flow {
+        let count = rows.len() as f64;
+        let source = Source {
+            stream: "(values)".to_owned(),
+            spec: SourceSpec::Values(rows),
+            columns: Arc::clone(&schema),
+            projection: (0..schema.fields().len() as u32).collect(),
+            bounded: true,
+        };
+        let from = self.add(OperatorKind::Source(source), 1, Arc::clone(&schema), false, Some(count));
+        Flow { branches: vec![Branch { from, steps: Vec::new() }], schema, retracts: false, rows: Some(count), bounded: true }
+    }
+}
+
+fn scalars(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanError> {
+    exprs.iter().map(|expr| ScalarExpr::of(expr, schema)).collect()
+}
+
+fn project_schema(schema: &SchemaRef, columns: &[u32]) -> SchemaRef {
+    let fields = columns.iter().map(|column| schema.field(*column as usize));
+    Arc::new(Schema::new(
+        fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>(),
+    ))
+}
+
+fn visit_scans(plan: &LogicalPlan, visit: &mut impl FnMut(&TableScan) -> Result<(), PlanError>) -> Result<(), PlanError> {
+    if let LogicalPlan::TableScan(scan) = plan {
+        visit(scan)?;
+    }
+    plan.inputs().into_iter().try_for_each(|input| visit_scans(input, visit))
+}
+
+fn stream_of(scan: &TableScan) -> Result<Arc<Stream>, PlanError> {
+    scan.source.downcast_ref::<StreamSource>().map(|source| Arc::clone(&source.0)).ok_or_else(|| {
+        PlanError::unsupported(format!("{} cannot be read", scan.table_name), "read a stream or a view")
+    })
+}
+
+fn scanned(scan: &TableScan) -> impl Iterator<Item = u32> {
+    let columns: Vec<u32> = match &scan.projection {
+        Some(projection) => projection.iter().map(|column| *column as u32).collect(),
+        None => (0..scan.source.schema().fields().len() as u32).collect(),
+    };
+    columns.into_iter()
+}
+
+fn not_in_stream(error: arrow::error::ArrowError) -> PlanError {
+    PlanError::new(crate::error::PlanErrorKind::UndefinedColumn, "a column is not in its stream").caused_by(error)
+}
+
+fn plan_name(plan: &LogicalPlan) -> String {
+    let text = plan.display().to_string();
+    text.split([':', ' ']).next().unwrap_or_default().to_owned()
+}

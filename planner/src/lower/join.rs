@@ -1,0 +1,132 @@
+//! Joins: the condition is analysed, the layout chosen, unneeded columns left behind.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use datafusion_common::{JoinType, NullEquality};
+use datafusion_expr::utils::split_conjunction_owned;
+use datafusion_expr::{BinaryExpr, Expr, LogicalPlan, Operator, logical_plan};
+
+use super::{Branch, Flow, Lowering, row_bytes};
+use crate::choose::{Choice, Volumes, choose};
+use crate::error::PlanError;
+use crate::expr::ScalarExpr;
+use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side};
+use crate::theta::{Analysis, AtomClass, Inputs, analyze};
+
+impl Lowering<'_> {
+    pub(super) fn join(&mut self, join: &logical_plan::Join) -> Result<Flow, PlanError> {
+        check_type(join)?;
+        let conjuncts = conjuncts(join);
+        let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
+        let pair = Arc::new(left_schema.join(right_schema)?);
+        let analysis = analyze(&conjuncts, Inputs { left: left_schema, right: right_schema, pair: &pair })?;
+        let condition = conjuncts.iter().map(|e| ScalarExpr::of(e, &pair)).collect::<Result<Vec<_>, _>>()?;
+        let inputs = [self.flow(&join.left)?, self.flow(&join.right)?];
+        self.add_join(inputs, condition, analysis)
+    }
+
+    fn add_join(&mut self, inputs: [Flow; 2], condition: Vec<ScalarExpr>, analysis: Analysis) -> Result<Flow, PlanError> {
+        let volumes = Volumes {
+            rows: [inputs[0].rows, inputs[1].rows],
+            row_bytes: [row_bytes(&inputs[0].schema), row_bytes(&inputs[1].schema)],
+        };
+        if condition.is_empty() && volumes.rows != [Some(1.0), Some(1.0)] && !volumes.rows.contains(&Some(1.0)) {
+            self.notices.push(
+                "the query has a cross product: every row of one side is paired with every row of the other"
+                    .to_owned(),
+            );
+        }
+        let Choice { layout, alternatives, reason } = choose(self.settings, &analysis, volumes)?;
+        let [left, right] = &inputs;
+        let fields = left.schema.fields().iter().chain(right.schema.fields());
+        let schema = Arc::new(Schema::new(
+            fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>(),
+        ));
+        let retracts = left.retracts || right.retracts;
+        let rows = expected_pairs(volumes.rows, &analysis);
+        let bounded = left.bounded && right.bounded;
+        let operator = Join {
+            inputs: [Arc::clone(&left.schema), Arc::clone(&right.schema)],
+            retracts: [left.retracts, right.retracts],
+            condition,
+            equality: analysis.equality,
+            range: analysis.ranges.into_iter().next(),
+            output: (0..schema.fields().len() as u32).collect(),
+            report: JoinReport {
+                class: analysis.class,
+                rows: volumes.rows,
+                row_bytes: volumes.row_bytes,
+                unbounded: [!left.bounded, !right.bounded],
+                alternatives,
+                reason,
+            },
+            layout,
+        };
+        let cells = operator.layout.cells();
+        let id = self.add(OperatorKind::Join(Box::new(operator)), cells, Arc::clone(&schema), retracts, rows);
+        for (flow, side) in inputs.into_iter().zip(Side::BOTH) {
+            self.connect(flow, id, side.index() as u8, &Exchange::Matrix(side));
+        }
+        Ok(Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded })
+    }
+}
+
+fn check_type(join: &logical_plan::Join) -> Result<(), PlanError> {
+    let (what, hint) = match join.join_type {
+        JoinType::Inner => return Ok(()),
+        // The other side has exactly one row, and nothing can filter it away: an inner join.
+        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => return Ok(()),
+        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => return Ok(()),
+        JoinType::Left | JoinType::Right | JoinType::Full => (
+            "outer joins are",
+            "an inner join gives the rows with a match; a scalar subquery must be an aggregate without GROUP BY and HAVING",
+        ),
+        _ => (
+            "IN, EXISTS and their negations are",
+            "join with SELECT DISTINCT of the subquery instead",
+        ),
+    };
+    Err(PlanError::unsupported(format!("{what} not supported ({} join)", join.join_type), hint))
+}
+
+/// A global aggregate always has one row, as has a row of constants.
+fn has_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::Projection(projection) => has_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_one_row(&alias.input),
+        LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+        LogicalPlan::Values(values) => values.values.len() == 1,
+        _ => false,
+    }
+}
+
+/// The whole condition: equalities first, as they are the cheapest to check.
+fn conjuncts(join: &logical_plan::Join) -> Vec<Expr> {
+    let op = match join.null_equality {
+        NullEquality::NullEqualsNothing => Operator::Eq,
+        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+    };
+    let equal = |(left, right): &(Expr, Expr)| {
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())))
+    };
+    let filter = join.filter.iter().cloned().flat_map(split_conjunction_owned);
+    join.on.iter().map(equal).chain(filter).collect()
+}
+
+/// Pairs expected, when nothing is known of the data.
+fn expected_pairs(rows: [Option<f64>; 2], analysis: &Analysis) -> Option<f64> {
+    let [Some(left), Some(right)] = rows else { return None };
+    let share: f64 = analysis
+        .class
+        .0
+        .iter()
+        .map(|atom| match atom {
+            AtomClass::Equality => 1.0 / left.max(right).max(1.0),
+            AtomClass::Band | AtomClass::Distance | AtomClass::GreatCircle => 0.001,
+            AtomClass::Inequality | AtomClass::Residual => 0.4,
+        })
+        .product();
+    Some((left * right * share).ceil())
+}

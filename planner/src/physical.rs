@@ -1,0 +1,391 @@
+//! The physical DAG: plain data that goes from the planner to workers, the one contract between
+//! planner, executor and cluster.
+//!
+//! ```text
+//! operator --[steps]--> exchange --> operator
+//! ```
+//!
+//! An operator has one or several tasks. An edge first runs its steps (filter, project, unnest)
+//! in the sending task, then its exchange chooses the target tasks. Several edges into one port
+//! are a UNION ALL; several edges out of one source share its rows, so that all references to a
+//! stream see the same prefix of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use arrow::datatypes::{DataType, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use crate::connector::SourceSpec;
+use crate::expr::ScalarExpr;
+use crate::layout::Layout;
+use crate::theta::{ConditionClass, Range};
+
+/// Position of an operator in [`Dag::operators`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OperatorId(pub u32);
+
+impl std::fmt::Display for OperatorId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A query as a graph of operators. Edges lead from lower to higher operator ids; the last
+/// operator is the sink.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Dag {
+    /// The operators, by id.
+    pub operators: Vec<Operator>,
+    /// What flows between them.
+    pub edges: Vec<Edge>,
+    /// When springs close epochs.
+    pub epochs: EpochPolicy,
+}
+
+/// How springs cut their input into epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EpochPolicy {
+    /// By the clock.
+    Interval(Duration),
+    /// After so many rows of each stream: epoch e holds the rows (e-1)n+1 ..= en.
+    Rows(u64),
+}
+
+/// A node of the DAG.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Operator {
+    /// What it does.
+    pub kind: OperatorKind,
+    /// Number of tasks.
+    pub tasks: u32,
+    /// Columns of the rows that it emits.
+    pub schema: SchemaRef,
+    /// Whether it can emit deletes.
+    pub retracts: bool,
+    /// Expected rows out, if anything is known.
+    pub rows: Option<f64>,
+}
+
+/// The operators.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum OperatorKind {
+    /// Emits the rows of a stream.
+    Source(Source),
+    /// Joins two inputs in a matrix of cells.
+    Join(Box<Join>),
+    /// Groups and aggregates.
+    Aggregate(Aggregate),
+    /// Hands the result to the client.
+    Sink(Sink),
+}
+
+/// A spring that reads one stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Source {
+    /// Name of the stream.
+    pub stream: String,
+    /// Where the rows come from.
+    pub spec: SourceSpec,
+    /// The stream's declared columns, all of them.
+    pub columns: SchemaRef,
+    /// Positions of the columns that are read, ascending.
+    pub projection: Vec<u32>,
+    /// The input ends.
+    pub bounded: bool,
+}
+
+/// One side of a join.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Side {
+    /// R, port 0.
+    Left,
+    /// S, port 1.
+    Right,
+}
+
+impl Side {
+    /// Both, in the order of their ports.
+    pub const BOTH: [Self; 2] = [Self::Left, Self::Right];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+
+    /// 0 or 1.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Left => 0,
+            Self::Right => 1,
+        }
+    }
+}
+
+/// An inner join. Its pairs have the columns of the left input, then those of the right.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    /// Columns of the inputs: left, right.
+    pub inputs: [SchemaRef; 2],
+    /// Inputs that can have deletes.
+    pub retracts: [bool; 2],
+    /// The whole condition over the columns of a pair, as conjuncts in the order of the text.
+    pub condition: Vec<ScalarExpr>,
+    /// Equality keys: (over the left columns, over the right columns).
+    pub equality: Vec<(ScalarExpr, ScalarExpr)>,
+    /// The range that the local index is sorted by.
+    pub range: Option<Range>,
+    /// Positions of the pair's columns that go out.
+    pub output: Vec<u32>,
+    /// Which cell gets which rows.
+    pub layout: Layout,
+    /// What the planner saw and why it chose: for EXPLAIN.
+    pub report: JoinReport,
+}
+
+impl Join {
+    /// What the local index of a cell is sorted or hashed by.
+    pub fn local_index(&self) -> LocalIndexKind {
+        match (self.equality.is_empty(), self.range.is_some()) {
+            (false, false) => LocalIndexKind::Hash,
+            (false, true) => LocalIndexKind::HashSorted,
+            (true, true) => LocalIndexKind::Sorted,
+            (true, false) => LocalIndexKind::Scan,
+        }
+    }
+}
+
+/// The structures in which a cell finds its candidate pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LocalIndexKind {
+    /// Equality keys only.
+    Hash,
+    /// Sorted by a range within each equality key.
+    HashSorted,
+    /// Sorted by a range.
+    Sorted,
+    /// Every stored row is looked at.
+    Scan,
+}
+
+/// What the planner saw in a join, and what it expects of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinReport {
+    /// Class of the whole condition.
+    pub class: ConditionClass,
+    /// Expected rows of the inputs; `None` when nothing is known (equal sizes are assumed).
+    pub rows: [Option<f64>; 2],
+    /// Bytes per row of the inputs.
+    pub row_bytes: [f64; 2],
+    /// Inputs that never end.
+    pub unbounded: [bool; 2],
+    /// What the layouts that were not chosen would cost.
+    pub alternatives: Vec<Alternative>,
+    /// Why this one.
+    pub reason: String,
+}
+
+/// A layout that was considered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// Its name, as in `any 1x4`.
+    pub name: String,
+    /// Rows delivered to all cells together; `None` when it cannot run this join.
+    pub network_rows: Option<f64>,
+    /// Rows stored per cell.
+    pub cell_rows: Option<f64>,
+    /// What is to be known about it.
+    pub note: String,
+}
+
+/// GROUP BY and aggregate functions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Aggregate {
+    /// Columns of the input.
+    pub input: SchemaRef,
+    /// Group keys; none means one group that always has a row.
+    pub groups: Vec<ScalarExpr>,
+    /// The aggregates; the output is the groups, then these.
+    pub aggregates: Vec<AggregateCall>,
+    /// The input can have deletes.
+    pub input_retracts: bool,
+}
+
+/// One aggregate function.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AggregateCall {
+    /// Which function.
+    pub function: AggregateFunction,
+    /// Its argument; `None` for `COUNT(*)`.
+    pub argument: Option<ScalarExpr>,
+    /// `DISTINCT`.
+    pub distinct: bool,
+    /// `FILTER (WHERE ...)`.
+    pub filter: Option<ScalarExpr>,
+    /// Type of the result.
+    pub output: DataType,
+}
+
+/// The aggregate functions, all exact under deletes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AggregateFunction {
+    /// Rows, or rows with a value.
+    Count,
+    /// Sum.
+    Sum,
+    /// Mean.
+    Avg,
+    /// Least value.
+    Min,
+    /// Greatest value.
+    Max,
+}
+
+impl AggregateFunction {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Count, Self::Sum, Self::Avg, Self::Min, Self::Max];
+
+    /// SQL name, lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Count => "count",
+            Self::Sum => "sum",
+            Self::Avg => "avg",
+            Self::Min => "min",
+            Self::Max => "max",
+        }
+    }
+}
+
+/// The end of the query.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sink {
+    /// What the client wants to see.
+    pub mode: SinkMode,
+    /// Columns of the input.
+    pub input: SchemaRef,
+    /// Computed from the input's columns at the very end; nothing means the columns as they are.
+    pub finish: Vec<ScalarExpr>,
+}
+
+/// What the client wants to see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum SinkMode {
+    /// Rows of an append-only result, as they come; at most `limit` of them after `skip`.
+    Append {
+        /// Rows left out at the start.
+        skip: u64,
+        /// Most rows.
+        limit: Option<u64>,
+    },
+    /// The consolidated changes of each epoch, in the order of epochs.
+    Changelog,
+    /// The result when the input has ended.
+    Final {
+        /// ORDER BY.
+        order: Vec<SortKey>,
+        /// OFFSET.
+        skip: u64,
+        /// LIMIT.
+        limit: Option<u64>,
+    },
+}
+
+/// One key of ORDER BY.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SortKey {
+    /// Over the sink's columns.
+    pub expr: ScalarExpr,
+    /// DESC.
+    pub descending: bool,
+    /// NULLS FIRST.
+    pub nulls_first: bool,
+}
+
+/// What flows from one operator to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Edge {
+    /// The sending operator.
+    pub from: OperatorId,
+    /// The receiving operator.
+    pub to: OperatorId,
+    /// The input of the receiver: 0, or 1 for the right side of a join.
+    pub port: u8,
+    /// What the sender does with its rows first.
+    pub steps: Vec<Step>,
+    /// How rows choose their tasks.
+    pub exchange: Exchange,
+}
+
+/// Row-wise work, fused into the sender.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Step {
+    /// Keeps the rows for which all of these are true, looking at them in order.
+    Filter(Vec<ScalarExpr>),
+    /// Computes new rows.
+    Project {
+        /// One expression per column.
+        exprs: Vec<ScalarExpr>,
+        /// Columns of the new rows.
+        schema: SchemaRef,
+    },
+    /// One row per element of list columns; lists side by side are filled up with NULL.
+    Unnest {
+        /// Positions of the list columns.
+        lists: Vec<u32>,
+        /// Columns of the new rows.
+        schema: SchemaRef,
+        /// A row whose lists are all NULL or empty becomes one row with NULLs.
+        keep_empty: bool,
+    },
+}
+
+/// How rows choose their target tasks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Exchange {
+    /// All to task 0.
+    Gather,
+    /// By the hash of these keys.
+    Hash(Vec<ScalarExpr>),
+    /// To the cells that the layout of the receiving join says, for this side of it.
+    Matrix(Side),
+}
+
+impl Dag {
+    /// The operator `id`.
+    pub fn operator(&self, id: OperatorId) -> &Operator {
+        &self.operators[id.0 as usize]
+    }
+
+    /// The last operator.
+    pub fn sink(&self) -> &Operator {
+        self.operators.last().expect("invariant: the planner ends every DAG with a sink")
+    }
+
+    /// Whether the input ends.
+    pub fn bounded(&self) -> bool {
+        self.operators.iter().all(|op| !matches!(&op.kind, OperatorKind::Source(s) if !s.bounded))
+    }
+
+    /// A short name for each operator, as in `join 4`.
+    pub fn label(&self, id: OperatorId) -> String {
+        match &self.operator(id).kind {
+            OperatorKind::Source(source) => format!("source {id} {}", source.stream),
+            OperatorKind::Join(_) => format!("join {id}"),
+            OperatorKind::Aggregate(_) => format!("aggregate {id}"),
+            OperatorKind::Sink(_) => format!("sink {id}"),
+        }
+    }
+
+    /// Edges into `id`, by port.
+    pub fn inputs(&self, id: OperatorId) -> BTreeMap<u8, Vec<&Edge>> {
+        let mut inputs: BTreeMap<u8, Vec<&Edge>> = BTreeMap::new();
+        for edge in self.edges.iter().filter(|edge| edge.to == id) {
+            inputs.entry(edge.port).or_default().push(edge);
+        }
+        inputs
+    }
+}
