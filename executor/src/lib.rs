@@ -1,1 +1,26 @@
-//! placeholder
+//! Runs physical plans: frames, operators, join cells, state, sources and sinks. It knows no
+//! network.
+//!
+//! The way of a tuple:
+//!
+//! ```text
+//! source -> [steps] -> route -> cell -> [steps] -> route -> aggregate -> [steps] -> sink
+//! ```
+//!
+//! [`query`] makes the tasks of a plan, a [`task`] drives an [`operator`], [`route`] says where
+//! rows go, [`join`] and `aggregate` are the operators with state.
+
+mod aggregate;
+pub mod clock;
+mod error;
+pub mod frame;
+pub mod join;
+pub mod operator;
+pub mod query;
+pub mod route;
+mod sink;
+pub mod source;
+mod steps;
+pub mod task;
+
+pub use error::ExecError;

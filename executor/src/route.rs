@@ -39,7 +39,7 @@ pub fn route_for(
     layout: Option<&Layout>,
     retracts: bool,
     seed: u32,
-) -> Result<Box<dyn Route>, ExecError> {
+) -> Result<Box<dyn Route + Sync>, ExecError> {
     Ok(match exchange {
         Exchange::Gather => Box::new(Gather),
         Exchange::Hash(_) if tasks == 1 => Box::new(Gather),

@@ -343,6 +343,16 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Columns of the rows after this step, if it changes them.
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        match self {
+            Self::Filter(_) => None,
+            Self::Project { schema, .. } | Self::Unnest { schema, .. } => Some(schema),
+        }
+    }
+}
+
 /// How rows choose their target tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Exchange {

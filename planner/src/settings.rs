@@ -9,7 +9,7 @@ use crate::error::{PlanError, PlanErrorKind};
 use crate::sizing::Shape;
 
 /// Most tasks that an operator may have.
-pub const MAX_PARALLELISM: u32 = 256;
+pub(crate) const MAX_PARALLELISM: u32 = 256;
 
 /// Typed settings of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]

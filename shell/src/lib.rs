@@ -1,1 +1,37 @@
-//! placeholder
+//! Continuous SQL with theta joins, as a library.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let connection = thetis::Driver::open("thetis:")?;
+//! let mut statement = connection.statement();
+//! let mut result = statement
+//!     .query("SELECT a.x AS x, b.y AS y FROM (VALUES (1), (5)) AS a(x) JOIN (VALUES (3), (7)) AS b(y) ON a.x < b.y")
+//!     .await?;
+//! assert_eq!(result.schema().field(0).name(), "x");
+//! let mut pairs = 0;
+//! while let Some(row) = result.next_row().await? {
+//!     assert!(row.get::<i64>("x")? < row.get::<i64>("y")?);
+//!     pairs += 1;
+//! }
+//! assert_eq!(pairs, 3);
+//! # Ok::<(), thetis::Error>(())
+//! # }).unwrap();
+//! ```
+//!
+//! A [`Driver`] opens a [`Connection`], which has a catalogue and settings of its own. A
+//! [`Statement`] runs SQL; a [`ResultSet`] gives rows or Arrow batches as they come. Everything
+//! that waits is asynchronous and runs on any executor: the engine has threads of its own.
+
+mod connection;
+mod error;
+mod result;
+mod row;
+
+pub use connection::{CancelHandle, Connection, Driver, Response, Statement};
+pub use error::{Error, ErrorKind};
+pub use result::{Progress, ResultSet};
+pub use row::{FromValue, Row};
+pub use thetis_parser::{Open, Piece, Position, SqlError, split, substitute};
+
+/// The Arrow types that results are made of.
+pub use arrow;

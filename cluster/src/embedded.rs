@@ -1,0 +1,55 @@
+//! The embedded engine: one coordinator and one worker in the user's process, on a runtime of
+//! their own.
+
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::coordinator::Coordinator;
+use crate::worker::Worker;
+
+/// Deep expressions are walked recursively; a thread's stack is only reserved, not used.
+const STACK: usize = 64 << 20;
+
+/// A coordinator, a worker and the threads that they run on. Dropping it ends its queries.
+#[derive(Debug)]
+pub struct Engine {
+    runtime: Option<Runtime>,
+    coordinator: Coordinator,
+}
+
+impl Engine {
+    /// Starts the engine with one thread per core.
+    ///
+    /// # Errors
+    /// Threads cannot be started.
+    pub fn start() -> std::io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .thread_name("thetis")
+            .thread_stack_size(STACK)
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let worker = Arc::new(Worker::new(handle.clone()));
+        Ok(Self { coordinator: Coordinator::new(handle, worker), runtime: Some(runtime) })
+    }
+
+    /// The coordinator.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// The runtime's handle.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.as_ref().map(Runtime::handle).expect("invariant: the runtime is there until drop")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // A runtime may not be dropped inside of another one, but it may be left to itself.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

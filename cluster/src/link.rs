@@ -1,0 +1,36 @@
+//! Between coordinator and worker.
+
+use std::sync::Arc;
+
+use thetis_executor::ExecError;
+use thetis_executor::query::QueryCounters;
+use thetis_executor::task::Delivery;
+use tokio::sync::{mpsc, watch};
+
+use crate::epochs::Announcement;
+
+/// How a query ended; `None` while it runs.
+pub type Outcome = Option<Result<(), ExecError>>;
+
+/// A query that runs on a worker.
+#[derive(Debug)]
+pub struct Running {
+    /// What its sink delivers.
+    pub results: mpsc::Receiver<Delivery>,
+    /// What its tasks count.
+    pub counters: Arc<QueryCounters>,
+    /// How it ends.
+    pub outcome: watch::Receiver<Outcome>,
+    /// Ends it when it is sent `true`, or dropped.
+    pub stop: watch::Sender<bool>,
+}
+
+/// The way to a worker: the embedded engine calls it, a network would send.
+pub trait Link: Send + Sync + std::fmt::Debug {
+    /// Starts the query whose DAG is in `plan` (see [`crate::wire`]). The worker follows
+    /// `announced` and reports the sink's progress through `finished`.
+    ///
+    /// # Errors
+    /// The plan cannot be decoded or run, a source cannot be opened.
+    fn deploy(&self, plan: Vec<u8>, announced: watch::Receiver<Announcement>, finished: watch::Sender<thetis_executor::frame::Epoch>) -> Result<Running, ExecError>;
+}

@@ -1,0 +1,293 @@
+//! GROUP BY and aggregate functions, exact under deletes.
+//!
+//! Every open epoch has a table of its own: what the epoch adds to each group. When an epoch
+//! closes, its table is merged into the base, and for every group that changed the row last
+//! emitted is deleted and the new one inserted.
+
+mod accumulator;
+mod groups;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::compute::take;
+use arrow::datatypes::SchemaRef;
+use arrow::row::{RowConverter, SortField};
+use datafusion_physical_expr::PhysicalExpr;
+use thetis_planner::physical::Aggregate;
+
+use self::accumulator::{Accumulator, Update, accumulator_for};
+use self::groups::Groups;
+use crate::error::ExecError;
+use crate::frame::{Epoch, FRAME_ROWS, Frame};
+use crate::operator::{Operator, Step};
+use crate::steps::{batch_of, compile_all, evaluate, mask};
+
+/// One task of an aggregate.
+#[derive(Debug)]
+pub(crate) struct Aggregation {
+    spec: Arc<Aggregate>,
+    output: SchemaRef,
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    arguments: Vec<Argument>,
+    base: Table,
+    open: BTreeMap<Epoch, Table>,
+    /// The output row last emitted for each group of the base, as row bytes.
+    emitted: Vec<Option<Box<[u8]>>>,
+    converter: RowConverter,
+    closing: Option<Closing>,
+    closed: Epoch,
+    to_close: Epoch,
+}
+
+#[derive(Debug)]
+struct Argument {
+    value: Option<Arc<dyn PhysicalExpr>>,
+    filter: Option<Arc<dyn PhysicalExpr>>,
+}
+
+/// Groups with the number of their rows and their accumulators.
+#[derive(Debug)]
+struct Table {
+    groups: Groups,
+    rows: Vec<i64>,
+    accumulators: Vec<Box<dyn Accumulator>>,
+}
+
+/// An epoch that is being emitted: the groups that it changed.
+#[derive(Debug)]
+struct Closing {
+    epoch: Epoch,
+    changed: Vec<u32>,
+    next: usize,
+}
+
+impl Table {
+    fn new(spec: &Aggregate) -> Result<Self, ExecError> {
+        let accumulators = spec.aggregates.iter().map(|call| accumulator_for(call, &spec.input, spec.input_retracts));
+        Ok(Self { groups: Groups::default(), rows: Vec::new(), accumulators: accumulators.collect::<Result<_, _>>()? })
+    }
+
+    fn resize(&mut self) {
+        let count = self.groups.len();
+        self.rows.resize(count, 0);
+        self.accumulators.iter_mut().for_each(|accumulator| accumulator.resize(count));
+    }
+
+    /// Adds `other` to this one; the groups that it touched, as numbered here.
+    fn merge(&mut self, other: &Self) -> Result<Vec<u32>, ExecError> {
+        let map: Vec<u32> = (0..other.groups.len() as u32).map(|group| self.groups.intern(other.groups.key(group))).collect();
+        self.resize();
+        for (from, to) in map.iter().enumerate() {
+            self.rows[*to as usize] += other.rows[from];
+        }
+        for (own, others) in self.accumulators.iter_mut().zip(&other.accumulators) {
+            own.merge(others.as_ref(), &map)?;
+        }
+        Ok(map)
+    }
+}
+
+impl Aggregation {
+    pub(crate) fn new(spec: Arc<Aggregate>, output: SchemaRef) -> Result<Self, ExecError> {
+        let one = |expr| compile_all(std::slice::from_ref(expr), &spec.input).map(|mut exprs| exprs.remove(0));
+        let arguments = spec
+            .aggregates
+            .iter()
+            .map(|call| {
+                Ok(Argument {
+                    value: call.argument.as_ref().map(one).transpose()?,
+                    filter: call.filter.as_ref().map(one).transpose()?,
+                })
+            })
+            .collect::<Result<_, ExecError>>()?;
+        let fields = output.fields().iter().map(|f| SortField::new(f.data_type().clone()));
+        Ok(Self {
+            keys: compile_all(&spec.groups, &spec.input)?,
+            arguments,
+            base: Table::new(&spec)?,
+            open: BTreeMap::new(),
+            emitted: Vec::new(),
+            converter: RowConverter::new(fields.collect())?,
+            closing: None,
+            closed: Epoch::NONE,
+            to_close: Epoch::NONE,
+            spec,
+            output,
+        })
+    }
+
+    /// Rows of the base's groups as they are now.
+    fn current(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
+        let mut columns = self.group_columns(groups)?;
+        for accumulator in &self.base.accumulators {
+            columns.push(accumulator.values(groups)?);
+        }
+        Ok(columns)
+    }
+
+    fn group_columns(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
+        if self.keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let converter = self.key_converter()?;
+        let parser = converter.parser();
+        let rows = groups.iter().map(|group| parser.parse(self.base.groups.key(*group)));
+        Ok(converter.convert_rows(rows)?)
+    }
+
+    fn key_converter(&self) -> Result<RowConverter, ExecError> {
+        let fields = self.output.fields().iter().take(self.keys.len());
+        Ok(RowConverter::new(fields.map(|f| SortField::new(f.data_type().clone())).collect())?)
+    }
+
+    /// Starts to close the next epoch up to `to_close` that has changes.
+    fn close_next(&mut self) -> Result<bool, ExecError> {
+        // A global aggregate has its row from the first epoch on, with or without input.
+        let first = self.keys.is_empty() && self.closed == Epoch::NONE && self.to_close >= Epoch::FIRST;
+        let next = self.open.keys().next().copied().filter(|epoch| *epoch <= self.to_close);
+        let (epoch, table) = match next {
+            Some(epoch) if !first || epoch == Epoch::FIRST => (epoch, self.open.remove(&epoch)),
+            _ if first => (Epoch::FIRST, None),
+            _ => {
+                self.closed = self.to_close;
+                return Ok(false);
+            }
+        };
+        let mut changed = match table {
+            Some(table) => self.base.merge(&table)?,
+            None => Vec::new(),
+        };
+        if first && changed.is_empty() {
+            changed.push(self.base.groups.intern(&[]));
+            self.base.resize();
+        }
+        self.emitted.resize(self.base.groups.len(), None);
+        self.closed = epoch;
+        self.closing = Some(Closing { epoch, changed, next: 0 });
+        Ok(true)
+    }
+
+    /// Emits some of the groups that the closing epoch changed.
+    fn emit(&mut self, closing: &mut Closing, out: &mut Vec<Frame>) -> Result<(), ExecError> {
+        // A group is at most a delete and an insert.
+        let end = closing.changed.len().min(closing.next + FRAME_ROWS / 2);
+        let groups = &closing.changed[closing.next..end];
+        closing.next = end;
+        let global = self.keys.is_empty();
+        let (live, dead): (Vec<u32>, Vec<u32>) =
+            groups.iter().partition(|group| global || self.base.rows[**group as usize] > 0);
+        if let Some(group) = dead.iter().find(|group| self.base.rows[**group as usize] < 0) {
+            let rows = self.base.rows[*group as usize];
+            return Err(ExecError::Internal(format!("a group has {rows} rows")));
+        }
+        let columns = self.current(&live)?;
+        let rows = self.converter.convert_columns(&columns)?;
+        let mut deletes: Vec<Box<[u8]>> = Vec::new();
+        let mut inserts: Vec<u32> = Vec::new();
+        for (i, group) in live.iter().enumerate() {
+            let row = rows.row(i);
+            let last = &mut self.emitted[*group as usize];
+            if last.as_deref() == Some(row.data()) {
+                continue;
+            }
+            deletes.extend(last.replace(row.data().into()));
+            inserts.push(i as u32);
+        }
+        for group in &dead {
+            deletes.extend(self.emitted[*group as usize].take());
+            self.base.groups.remove(*group);
+            self.base.accumulators.iter_mut().for_each(|accumulator| accumulator.reset(*group));
+        }
+        self.push_frame(closing.epoch, &deletes, &columns, &inserts, out)
+    }
+
+    fn push_frame(&self, epoch: Epoch, deletes: &[Box<[u8]>], columns: &[ArrayRef], inserts: &[u32], out: &mut Vec<Frame>) -> Result<(), ExecError> {
+        if !deletes.is_empty() {
+            let parser = self.converter.parser();
+            let gone = self.converter.convert_rows(deletes.iter().map(|bytes| parser.parse(bytes)))?;
+            let batch = batch_of(&self.output, gone, deletes.len())?;
+            let weights = vec![-1; deletes.len()].into();
+            out.push(Frame { weights: Some(weights), ..Frame::inserts(batch, epoch) });
+        }
+        if !inserts.is_empty() {
+            let rows = UInt32Array::from(inserts.to_vec());
+            let columns = columns.iter().map(|column| take(column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
+            out.push(Frame::inserts(batch_of(&self.output, columns, inserts.len())?, epoch));
+        }
+        Ok(())
+    }
+}
+
+impl Operator for Aggregation {
+    fn on_frame(&mut self, _port: u8, frame: Frame) -> Result<(), ExecError> {
+        let rows = frame.rows();
+        let converter = if self.keys.is_empty() { None } else { Some(self.key_converter()?) };
+        let table = match self.open.entry(frame.epoch) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Table::new(&self.spec)?),
+        };
+        let groups: Vec<u32> = match converter {
+            None => vec![table.groups.intern(&[]); rows],
+            Some(converter) => {
+                let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+                let keys = converter.convert_columns(&keys)?;
+                keys.iter().map(|key| table.groups.intern(key.data())).collect()
+            }
+        };
+        table.resize();
+        for (row, group) in groups.iter().enumerate() {
+            table.rows[*group as usize] += frame.weight(row);
+        }
+        for (argument, accumulator) in self.arguments.iter().zip(&mut table.accumulators) {
+            let values = argument.value.as_ref().map(|value| evaluate(value, &frame.batch)).transpose()?;
+            let filter = argument.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
+            let kept = |row: usize| {
+                filter.as_ref().is_none_or(|filter| filter.value(row))
+                    && values.as_ref().is_none_or(|values| values.is_valid(row))
+            };
+            let used: Vec<u32> = (0..rows).filter(|row| kept(*row)).map(|row| row as u32).collect();
+            accumulator.update(&Update { values: values.as_ref(), rows: &used, groups: &groups, weights: frame.weights.as_deref() })?;
+        }
+        Ok(())
+    }
+
+    fn on_progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        self.to_close = self.to_close.max(epoch);
+        Ok(())
+    }
+
+    fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
+        let mut closing = match self.closing.take() {
+            Some(closing) => closing,
+            None if self.closed < self.to_close && self.close_next()? => match self.closing.take() {
+                Some(closing) => closing,
+                None => return Ok(Step::Idle),
+            },
+            None => return Ok(Step::Idle),
+        };
+        self.emit(&mut closing, out)?;
+        if closing.next < closing.changed.len() {
+            self.closing = Some(closing);
+        }
+        Ok(Step::Full)
+    }
+
+    fn on_commit(&mut self, _epoch: Epoch) {}
+
+    fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
+        if self.closed > committed {
+            return Err(ExecError::Internal(format!(
+                "an aggregate that has closed epoch {} cannot return to {committed} without a checkpoint",
+                self.closed
+            )));
+        }
+        self.open.retain(|epoch, _| *epoch <= committed);
+        self.to_close = self.closed;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

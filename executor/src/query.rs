@@ -1,0 +1,182 @@
+//! A DAG to its tasks and channels, all in one process.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind};
+use tokio::sync::mpsc;
+
+use crate::aggregate::Aggregation;
+use crate::error::ExecError;
+use crate::join::cell::Cell;
+use crate::operator::Operator;
+use crate::route::route_for;
+use crate::sink::sink_for;
+use crate::source::{SourceCounters, reader_for};
+use crate::steps::Steps;
+use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask, TaskCounters};
+
+/// Messages that an inbox holds.
+const INBOX: usize = 16;
+/// Deliveries that wait for the client.
+const CLIENT_QUEUE: usize = 4;
+
+/// A task that is ready to run.
+pub type TaskFuture = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
+
+/// The tasks of a query and what they deliver.
+pub struct Instance {
+    /// To be run, all of them.
+    pub tasks: Vec<TaskFuture>,
+    /// What the sink delivers.
+    pub results: mpsc::Receiver<Delivery>,
+    /// What the tasks count.
+    pub counters: Arc<QueryCounters>,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("tasks", &self.tasks.len()).field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// Counters of all tasks of a query.
+#[derive(Debug, Default)]
+pub struct QueryCounters {
+    /// Of each source.
+    pub sources: Vec<(OperatorId, Arc<SourceCounters>)>,
+    /// Of each task that takes input.
+    pub tasks: Vec<(OperatorId, Arc<TaskCounters>)>,
+    /// Of each edge (its position in the DAG), of each sending task.
+    pub edges: Vec<(usize, Arc<EdgeCounters>)>,
+}
+
+/// Makes the tasks of `dag`.
+///
+/// # Errors
+/// A source that cannot be opened, a plan that this build cannot run.
+pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> {
+    let (client, results) = mpsc::channel(CLIENT_QUEUE);
+    let mut wiring = Wiring::new(dag);
+    let mut counters = QueryCounters::default();
+    let mut tasks: Vec<TaskFuture> = Vec::new();
+    for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
+        for task in 0..operator.tasks {
+            let is_sink = matches!(operator.kind, OperatorKind::Sink(_));
+            let outbox = if is_sink {
+                Outbox::Client(client.clone())
+            } else {
+                Outbox::Edges(wiring.out_edges(id, task, &mut counters)?)
+            };
+            if let OperatorKind::Source(source) = &operator.kind {
+                let own = Arc::new(SourceCounters::default());
+                counters.sources.push((id, Arc::clone(&own)));
+                let source = SourceTask {
+                    stream: source.stream.clone(),
+                    reader: reader_for(source, &own)?,
+                    policy: dag.epochs,
+                    constant: matches!(source.spec, thetis_planner::connector::SourceSpec::Values(_)),
+                    outbox,
+                    control: control.clone(),
+                    counters: own,
+                };
+                tasks.push(Box::pin(source.run()));
+                continue;
+            }
+            let own = Arc::new(TaskCounters::default());
+            counters.tasks.push((id, Arc::clone(&own)));
+            let (inbox, ports) = wiring.inbox(id, task)?;
+            let task = OperatorTask {
+                label: dag.label(id),
+                operator: operator_for(dag, id)?,
+                inbox,
+                ports,
+                outbox,
+                control: control.clone(),
+                counters: own,
+                is_sink,
+            };
+            tasks.push(Box::pin(task.run()));
+        }
+    }
+    Ok(Instance { tasks, results, counters: Arc::new(counters) })
+}
+
+fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, ExecError> {
+    let operator = dag.operator(id);
+    let schema = Arc::clone(&operator.schema);
+    Ok(match &operator.kind {
+        OperatorKind::Join(join) => Box::new(Cell::new(Arc::new(join.as_ref().clone()), schema)?),
+        OperatorKind::Aggregate(aggregate) => Box::new(Aggregation::new(Arc::new(aggregate.clone()), schema)?),
+        OperatorKind::Sink(sink) => sink_for(sink, schema, operator.retracts)?,
+        OperatorKind::Source(_) => return Err(ExecError::Internal("a source takes no input".to_owned())),
+    })
+}
+
+/// The channels of a DAG.
+struct Wiring<'a> {
+    dag: &'a Dag,
+    senders: Vec<Vec<mpsc::Sender<Envelope>>>,
+    receivers: Vec<Vec<Option<mpsc::Receiver<Envelope>>>>,
+}
+
+impl<'a> Wiring<'a> {
+    fn new(dag: &'a Dag) -> Self {
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for operator in &dag.operators {
+            let channels: Vec<_> = (0..operator.tasks).map(|_| mpsc::channel(INBOX)).collect();
+            let (to, from): (Vec<_>, Vec<_>) = channels.into_iter().map(|(to, from)| (to, Some(from))).unzip();
+            senders.push(to);
+            receivers.push(from);
+        }
+        Self { dag, senders, receivers }
+    }
+
+    /// The edges into an operator, with the number of the first channel of each: one channel per
+    /// sending task.
+    fn channels(&self, id: OperatorId) -> impl Iterator<Item = (&'a Edge, u32)> + use<'a> {
+        let mut next = 0;
+        let dag = self.dag;
+        dag.edges.iter().filter(move |edge| edge.to == id).map(move |edge| {
+            let first = next;
+            next += dag.operator(edge.from).tasks;
+            (edge, first)
+        })
+    }
+
+    /// The inbox of a task and the port of each of its channels.
+    fn inbox(&mut self, id: OperatorId, task: u32) -> Result<(mpsc::Receiver<Envelope>, Vec<u8>), ExecError> {
+        let ports = self
+            .channels(id)
+            .flat_map(|(edge, _)| std::iter::repeat_n(edge.port, self.dag.operator(edge.from).tasks as usize))
+            .collect();
+        let inbox = self.receivers[id.0 as usize][task as usize].take();
+        let inbox = inbox.ok_or_else(|| ExecError::Internal("an inbox has one task".to_owned()))?;
+        Ok((inbox, ports))
+    }
+
+    /// The edges out of a task.
+    fn out_edges(&self, id: OperatorId, task: u32, counters: &mut QueryCounters) -> Result<Vec<OutEdge>, ExecError> {
+        let mut out = Vec::new();
+        for (number, edge) in self.dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {
+            let sender = self.dag.operator(id);
+            let receiver = self.dag.operator(edge.to);
+            let schema = edge.steps.iter().rev().find_map(|step| step.schema()).unwrap_or(&sender.schema);
+            let layout = match &receiver.kind {
+                OperatorKind::Join(join) => Some(&join.layout),
+                _ => None,
+            };
+            let first = self.channels(edge.to).find(|(other, _)| std::ptr::eq(*other, edge)).map_or(0, |(_, first)| first);
+            let own = Arc::new(EdgeCounters::default());
+            counters.edges.push((number, Arc::clone(&own)));
+            out.push(OutEdge {
+                steps: Steps::new(&edge.steps, &sender.schema)?,
+                route: route_for(&edge.exchange, receiver.tasks, schema, layout, sender.retracts, task)?,
+                targets: self.senders[edge.to.0 as usize].iter().map(|inbox| (inbox.clone(), first + task)).collect(),
+                counters: own,
+            });
+        }
+        Ok(out)
+    }
+}

@@ -1,0 +1,52 @@
+//! Paths and globs.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::ExecError;
+
+pub(super) fn failure(path: impl Into<PathBuf>, message: impl Into<String>, source: Option<std::io::Error>) -> ExecError {
+    ExecError::Source { path: path.into(), message: message.into(), source: source.map(Arc::new) }
+}
+
+/// The files that a path or glob names, by name.
+pub(super) fn expand(pattern: &str) -> Result<Vec<PathBuf>, ExecError> {
+    if !pattern.contains(['*', '?', '[']) || Path::new(pattern).exists() {
+        return Ok(vec![PathBuf::from(pattern)]);
+    }
+    let matches = glob::glob(pattern).map_err(|error| failure(pattern, format!("not a glob: {error}"), None))?;
+    let mut paths = Vec::new();
+    for path in matches {
+        let path = path.map_err(|error| {
+            let path = error.path().to_owned();
+            failure(path, "cannot be read", Some(error.into()))
+        })?;
+        if !path.is_dir() {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    if paths.is_empty() {
+        return Err(failure(pattern, "no file matches", None));
+    }
+    Ok(paths)
+}
+
+pub(super) fn open(path: &Path) -> Result<File, ExecError> {
+    let refused = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => failure(path, "no such file", Some(error)),
+        std::io::ErrorKind::PermissionDenied => failure(path, "permission denied", Some(error)),
+        _ => failure(path, format!("cannot be opened: {error}"), Some(error)),
+    };
+    let file = File::open(path).map_err(refused)?;
+    if file.metadata().is_ok_and(|meta| meta.is_dir()) {
+        return Err(failure(path, "is a directory; write a glob such as 'folder/*.csv'", None));
+    }
+    Ok(file)
+}
+
+/// Bytes of all files together, if all are plain files.
+pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
+    paths.iter().map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())).sum()
+}

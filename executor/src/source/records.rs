@@ -1,0 +1,224 @@
+//! Cuts CSV bytes into records without decoding them: quotes are respected, lines counted, and no
+//! record grows beyond a bound.
+
+use std::io::{self, Read};
+
+const BLOCK: usize = 256 << 10;
+
+/// One record's place in [`Records::bytes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) start: usize,
+    /// After the line end.
+    pub(super) end: usize,
+    /// Line on which it starts, from 1.
+    pub(super) line: u64,
+}
+
+/// Why there is no next record where there should be one.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// A record that starts on this line is longer than the bound.
+    TooLong(u64),
+    /// A quote that opens in the record of this line is never closed.
+    OpenQuote(u64),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    FieldStart,
+    Plain,
+    Quoted,
+    /// After a quote inside of quotes: the field's end, or a doubled quote.
+    Quote,
+}
+
+/// Reads records in blocks.
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    input: R,
+    delimiter: u8,
+    quote: u8,
+    max_record: usize,
+    buffer: Vec<u8>,
+    /// Bytes of the buffer that have been given out.
+    taken: usize,
+    line: u64,
+    ended: bool,
+    read: u64,
+}
+
+impl<R: Read> Records<R> {
+    pub(super) fn new(input: R, delimiter: u8, quote: u8, max_record: usize) -> Self {
+        Self { input, delimiter, quote, max_record, buffer: Vec::new(), taken: 0, line: 1, ended: false, read: 0 }
+    }
+
+    /// The bytes that [`Record`]s point into, valid until the next call of [`Self::next`].
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// Bytes read from the input since the last call.
+    pub(super) fn take_read(&mut self) -> u64 {
+        std::mem::take(&mut self.read)
+    }
+
+    /// Up to `most` records. Empty at the end of the file.
+    pub(super) fn next(&mut self, most: usize) -> Result<Vec<Record>, Broken> {
+        loop {
+            let mut records = Vec::new();
+            let rest = self.scan(most, &mut records);
+            if !records.is_empty() {
+                return Ok(records);
+            }
+            if self.ended {
+                return self.last(rest);
+            }
+            if self.buffer.len() - self.taken > self.max_record {
+                return Err(Broken::TooLong(self.line));
+            }
+            self.fill().map_err(Broken::Io)?;
+        }
+    }
+
+    /// Gives up the record that is broken: everything up to the end of its first line.
+    pub(super) fn skip_line(&mut self) -> io::Result<()> {
+        loop {
+            if let Some(end) = self.buffer[self.taken..].iter().position(|byte| *byte == b'\n') {
+                self.taken += end + 1;
+                self.line += 1;
+                return Ok(());
+            }
+            self.taken = self.buffer.len();
+            if self.ended {
+                return Ok(());
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Finds whole records in what is buffered. Blank lines are no records. Returns the state at
+    /// the end of the buffer.
+    fn scan(&mut self, most: usize, records: &mut Vec<Record>) -> State {
+        let mut state = State::FieldStart;
+        let mut start = self.taken;
+        let mut first_line = self.line;
+        let mut line = self.line;
+        let mut at = start;
+        while at < self.buffer.len() && records.len() < most {
+            let byte = self.buffer[at];
+            at += 1;
+            if byte == b'\n' {
+                line += 1;
+                if state != State::Quoted {
+                    if !self.buffer[start..at].iter().all(|byte| matches!(byte, b'\n' | b'\r')) {
+                        records.push(Record { start, end: at, line: first_line });
+                    }
+                    start = at;
+                    first_line = line;
+                    state = State::FieldStart;
+                    continue;
+                }
+            }
+            state = self.step(state, byte);
+        }
+        self.taken = start;
+        self.line = first_line;
+        state
+    }
+
+    fn step(&self, state: State, byte: u8) -> State {
+        match state {
+            State::Quoted if byte == self.quote => State::Quote,
+            State::Quoted => State::Quoted,
+            State::FieldStart | State::Quote if byte == self.quote => State::Quoted,
+            _ if byte == self.delimiter => State::FieldStart,
+            _ => State::Plain,
+        }
+    }
+
+    /// The end of the file: a last record without a line end.
+    fn last(&mut self, state: State) -> Result<Vec<Record>, Broken> {
+        if self.taken == self.buffer.len() {
+            return Ok(Vec::new());
+        }
+        if state == State::Quoted {
+            return Err(Broken::OpenQuote(self.line));
+        }
+        self.buffer.push(b'\n');
+        let record = Record { start: self.taken, end: self.buffer.len(), line: self.line };
+        self.taken = self.buffer.len();
+        self.line += 1;
+        let blank = self.buffer[record.start..].iter().all(|byte| matches!(byte, b'\n' | b'\r'));
+        Ok(if blank { Vec::new() } else { vec![record] })
+    }
+
+    fn fill(&mut self) -> io::Result<()> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let from = self.buffer.len();
+        self.buffer.resize(from + BLOCK, 0);
+        let count = loop {
+            match self.input.read(&mut self.buffer[from..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => break other,
+            }
+        };
+        self.buffer.truncate(from + *count.as_ref().unwrap_or(&0));
+        let count = count?;
+        self.ended = count == 0;
+        self.read += count as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Result<Vec<(String, u64)>, Broken> {
+        let mut records = Records::new(text.as_bytes(), b',', b'"', 1 << 20);
+        let mut all = Vec::new();
+        loop {
+            let next = records.next(2)?;
+            if next.is_empty() {
+                return Ok(all);
+            }
+            for record in next {
+                let text = String::from_utf8_lossy(&records.bytes()[record.start..record.end]);
+                all.push((text.trim_end().to_owned(), record.line));
+            }
+        }
+    }
+
+    #[test]
+    fn quotes_hold_line_ends_and_blank_lines_are_no_records() {
+        let found = all("a,b\n\n\"x\ny\",\"q\"\"\n\"\r\nlast,5\" pipe\nend").unwrap();
+        let expected = [("a,b", 1), ("\"x\ny\",\"q\"\"\n\"", 3), ("last,5\" pipe", 6), ("end", 7)];
+        let found: Vec<_> = found.iter().map(|(text, line)| (text.as_str(), *line)).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn an_open_quote_is_told_with_its_line_and_can_be_skipped() {
+        let mut records = Records::new(&b"a\n\"b\nc\nd"[..], b',', b'"', 100);
+        assert_eq!(records.next(10).unwrap().len(), 1);
+        assert!(matches!(records.next(10), Err(Broken::OpenQuote(2))));
+        records.skip_line().unwrap();
+        assert_eq!(records.next(10).unwrap().len(), 1);
+        assert_eq!(records.next(10).unwrap()[0].line, 4);
+    }
+
+    #[test]
+    fn a_long_record_is_bounded() {
+        let text = format!("a\n{}\nb\n", "x".repeat(3 << 20));
+        let mut records = Records::new(text.as_bytes(), b',', b'"', 1 << 20);
+        assert_eq!(records.next(10).unwrap().len(), 1);
+        assert!(matches!(records.next(10), Err(Broken::TooLong(2))));
+        records.skip_line().unwrap();
+        let next = records.next(10).unwrap();
+        assert_eq!((next.len(), next[0].line), (1, 3));
+    }
+}

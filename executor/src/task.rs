@@ -1,0 +1,319 @@
+//! Tasks: the asynchronous loops that drive operators.
+//!
+//! A task has one bounded inbox for all its input channels, so it never waits for one input while
+//! another has messages; the graph has no cycles, so waiting for room downstream cannot lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use thetis_planner::physical::EpochPolicy;
+use tokio::sync::{mpsc, watch};
+
+use crate::clock::Clock;
+use crate::error::ExecError;
+use crate::frame::{Epoch, Frame, Message};
+use crate::operator::{Operator, Step};
+use crate::route::Route;
+use crate::source::{Reader, SourceCounters};
+use crate::steps::Steps;
+
+/// A message with the channel of the receiving task that it came on.
+#[derive(Debug)]
+pub struct Envelope {
+    channel: u32,
+    message: Message,
+}
+
+/// What a query's client receives.
+#[derive(Debug)]
+pub enum Delivery {
+    /// Rows of the result, or changes.
+    Frame(Frame),
+    /// Everything up to this epoch has been delivered.
+    Progress(Epoch),
+}
+
+/// What the coordinator tells the tasks of a query, and they it.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// Highest epoch that springs may use.
+    pub granted: watch::Receiver<Epoch>,
+    /// Highest epoch that may be folded into the base.
+    pub committed: watch::Receiver<Epoch>,
+    /// Progress of the sink.
+    pub finished: Arc<watch::Sender<Epoch>>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What a task has done.
+#[derive(Debug, Default)]
+pub struct TaskCounters {
+    /// Rows taken.
+    pub rows_in: AtomicU64,
+    /// Rows emitted.
+    pub rows_out: AtomicU64,
+}
+
+/// What an edge of a sending task has carried.
+#[derive(Debug, Default)]
+pub struct EdgeCounters {
+    /// Rows that were routed.
+    pub routed: AtomicU64,
+    /// Rows that were delivered: more, where rows are copied.
+    pub delivered: AtomicU64,
+}
+
+/// Where a task sends its output.
+#[derive(Debug)]
+pub(crate) enum Outbox {
+    /// To other tasks.
+    Edges(Vec<OutEdge>),
+    /// To the client.
+    Client(mpsc::Sender<Delivery>),
+}
+
+/// One edge out of a task.
+#[derive(Debug)]
+pub(crate) struct OutEdge {
+    pub(crate) steps: Steps,
+    pub(crate) route: Box<dyn Route + Sync>,
+    /// Inbox and channel of each target task.
+    pub(crate) targets: Vec<(mpsc::Sender<Envelope>, u32)>,
+    pub(crate) counters: Arc<EdgeCounters>,
+}
+
+/// The receiver has gone: it has failed, or it wants no more.
+fn gone<T>(_: mpsc::error::SendError<T>) -> ExecError {
+    ExecError::Cancelled
+}
+
+impl OutEdge {
+    async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
+        let mut routed = Vec::new();
+        for frame in self.steps.run(frame)? {
+            self.counters.routed.fetch_add(frame.rows() as u64, Ordering::Relaxed);
+            self.route.route(frame, &mut routed)?;
+        }
+        for (task, frame) in routed {
+            self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
+            let (inbox, channel) = &self.targets[task as usize];
+            inbox.send(Envelope { channel: *channel, message: Message::Frame(frame) }).await.map_err(gone)?;
+        }
+        Ok(())
+    }
+}
+
+impl Outbox {
+    async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
+        match self {
+            Self::Client(client) => client.send(Delivery::Frame(frame)).await.map_err(gone),
+            Self::Edges(edges) => {
+                for edge in edges {
+                    edge.send(frame.clone()).await?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        match self {
+            Self::Client(client) => client.send(Delivery::Progress(epoch)).await.map_err(gone),
+            Self::Edges(edges) => {
+                for (inbox, channel) in edges.iter().flat_map(|edge| &edge.targets) {
+                    let message = Message::Progress(epoch);
+                    inbox.send(Envelope { channel: *channel, message }).await.map_err(gone)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The first row of `frame` for which the steps of some edge fail.
+    fn failing_row(&self, frame: &Frame) -> Option<usize> {
+        let Self::Edges(edges) = self else { return None };
+        (0..frame.rows()).find(|row| {
+            let weights = frame.weights.as_ref().map(|weights| weights[*row..=*row].into());
+            let one = frame.with_rows(frame.batch.slice(*row, 1), weights);
+            edges.iter().any(|edge| edge.steps.run(one.clone()).is_err())
+        })
+    }
+}
+
+/// A task that takes input.
+#[derive(Debug)]
+pub(crate) struct OperatorTask {
+    pub(crate) label: String,
+    pub(crate) operator: Box<dyn Operator>,
+    pub(crate) inbox: mpsc::Receiver<Envelope>,
+    /// The port of each channel.
+    pub(crate) ports: Vec<u8>,
+    pub(crate) outbox: Outbox,
+    pub(crate) control: Control,
+    pub(crate) counters: Arc<TaskCounters>,
+    /// The last operator tells the coordinator of its progress.
+    pub(crate) is_sink: bool,
+}
+
+impl OperatorTask {
+    /// Runs until every input has ended, or the operator wants no more.
+    pub(crate) async fn run(mut self) -> Result<(), ExecError> {
+        let mut progress = vec![Epoch::NONE; self.ports.len()];
+        let mut done = Epoch::NONE;
+        while done < Epoch::END {
+            let Envelope { channel, message } = self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
+            match message {
+                Message::Frame(frame) => {
+                    self.counters.rows_in.fetch_add(frame.rows() as u64, Ordering::Relaxed);
+                    let (epoch, label) = (frame.epoch, &self.label);
+                    let here = || format!("{label}, epoch {epoch}");
+                    self.operator.on_frame(self.ports[channel as usize], frame).map_err(|error| error.at(here))?;
+                    if self.drain().await? == Step::Finished {
+                        return self.finish().await;
+                    }
+                }
+                Message::Progress(epoch) => {
+                    progress[channel as usize] = epoch;
+                    let least = progress.iter().copied().min().unwrap_or(Epoch::END);
+                    if least <= done {
+                        continue;
+                    }
+                    done = least;
+                    let label = &self.label;
+                    self.operator.on_progress(done).map_err(|error| error.at(|| format!("{label}, epoch {done}")))?;
+                    if self.drain().await? == Step::Finished {
+                        return self.finish().await;
+                    }
+                    self.outbox.progress(done).await?;
+                    if self.is_sink {
+                        self.control.finished.send_replace(done);
+                    }
+                    let committed = *self.control.committed.borrow();
+                    self.operator.on_commit(committed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The result is complete before the input is.
+    async fn finish(mut self) -> Result<(), ExecError> {
+        self.outbox.progress(Epoch::END).await?;
+        self.control.finished.send_replace(Epoch::END);
+        Ok(())
+    }
+
+    /// Resumes the operator until it has nothing to do, sending what it emits.
+    async fn drain(&mut self) -> Result<Step, ExecError> {
+        let mut out = Vec::new();
+        loop {
+            let label = &self.label;
+            let step = self.operator.resume(&mut out).map_err(|error| error.at(|| label.clone()))?;
+            for frame in out.drain(..) {
+                self.counters.rows_out.fetch_add(frame.rows() as u64, Ordering::Relaxed);
+                let label = &self.label;
+                self.outbox.send(frame).await.map_err(|error| error.at(|| format!("after {label}")))?;
+            }
+            if step != Step::Full {
+                return Ok(step);
+            }
+            // Cancelling and the other tasks get their turn, also when nothing was sent.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A task that reads a stream.
+#[derive(Debug)]
+pub(crate) struct SourceTask {
+    pub(crate) stream: String,
+    pub(crate) reader: Box<dyn Reader>,
+    pub(crate) policy: EpochPolicy,
+    /// Constant rows are all of the first epoch.
+    pub(crate) constant: bool,
+    pub(crate) outbox: Outbox,
+    pub(crate) control: Control,
+    pub(crate) counters: Arc<SourceCounters>,
+}
+
+impl SourceTask {
+    /// Runs to the end of the stream.
+    pub(crate) async fn run(mut self) -> Result<(), ExecError> {
+        let mut epoch = Epoch::FIRST;
+        let mut in_epoch = 0;
+        let mut row = 0;
+        // Reading may block on a slow disk or a pipe: the other tasks of this thread move away.
+        while let Some(batch) = tokio::task::block_in_place(|| self.reader.next())? {
+            match self.policy {
+                _ if self.constant => self.emit(batch.clone(), epoch, row).await?,
+                EpochPolicy::Rows(rows) => {
+                    (epoch, in_epoch) = self.emit_by_rows(&batch, rows, (epoch, in_epoch), row).await?;
+                }
+                EpochPolicy::Interval(interval) => {
+                    epoch = self.close_by_clock(epoch, interval).await?;
+                    self.emit(batch.clone(), epoch, row).await?;
+                }
+            }
+            row += batch.num_rows() as u64;
+            self.counters.rows.store(row, Ordering::Relaxed);
+        }
+        self.outbox.progress(Epoch::END).await
+    }
+
+    /// Cuts a batch at the ends of epochs of `rows` rows.
+    async fn emit_by_rows(&mut self, batch: &RecordBatch, rows: u64, (mut epoch, mut in_epoch): (Epoch, u64), first: u64) -> Result<(Epoch, u64), ExecError> {
+        let mut at = 0;
+        while at < batch.num_rows() {
+            let length = (batch.num_rows() - at).min(usize::try_from(rows - in_epoch).unwrap_or(usize::MAX));
+            self.granted(epoch).await?;
+            self.emit(batch.slice(at, length), epoch, first + at as u64).await?;
+            at += length;
+            in_epoch += length as u64;
+            if in_epoch == rows {
+                self.outbox.progress(epoch).await?;
+                epoch = Epoch(epoch.0 + 1);
+                in_epoch = 0;
+            }
+        }
+        Ok((epoch, in_epoch))
+    }
+
+    /// Epochs cut by rows must be the same in every run, so the spring waits for its grant; the
+    /// grant depends on the progress of the others, never on this spring's.
+    async fn granted(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        let granted = self.control.granted.wait_for(|granted| *granted >= epoch).await;
+        granted.map(|_| ()).map_err(|_| ExecError::Cancelled)
+    }
+
+    /// Closes the epochs whose time is over. At the end of its grant, a spring goes on stamping
+    /// the last granted epoch.
+    async fn close_by_clock(&mut self, epoch: Epoch, interval: Duration) -> Result<Epoch, ExecError> {
+        let elapsed = self.control.clock.now().as_nanos() / interval.as_nanos().max(1);
+        let by_clock = Epoch(u64::try_from(elapsed).unwrap_or(u64::MAX - 1).saturating_add(1));
+        let now = by_clock.min(*self.control.granted.borrow());
+        if now > epoch {
+            self.outbox.progress(Epoch(now.0 - 1)).await?;
+            return Ok(now);
+        }
+        Ok(epoch)
+    }
+
+    async fn emit(&mut self, batch: RecordBatch, epoch: Epoch, first_row: u64) -> Result<(), ExecError> {
+        let frame = Frame::inserts(batch, epoch);
+        match self.outbox.send(frame.clone()).await {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let stream = &self.stream;
+                let outbox = &self.outbox;
+                let place = || match outbox.failing_row(&frame) {
+                    Some(row) => format!("stream {stream}, row {}", first_row + row as u64 + 1),
+                    None => format!("stream {stream}, rows {} to {}", first_row + 1, first_row + frame.rows() as u64),
+                };
+                Err(error.at(place))
+            }
+        }
+    }
+}

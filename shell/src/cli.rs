@@ -1,0 +1,67 @@
+//! The command line: `thetis submit FILE...` and `thetis -c SQL`. It is built on the client
+//! library and on nothing else.
+
+mod args;
+mod output;
+mod progress;
+mod submit;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use self::args::{Args, Command};
+
+/// Exit codes.
+mod exit {
+    /// The SQL or the data is wrong.
+    pub(super) const FAILED: u8 = 1;
+    /// The command line is wrong.
+    pub(super) const USAGE: u8 = 2;
+    /// Ctrl-C.
+    pub(super) const INTERRUPTED: u8 = 130;
+}
+
+pub(crate) fn main() -> ExitCode {
+    if let Err(missing) = cpu_is_supported() {
+        eprintln!("thetis was built for processors with {missing}, and this one has none; build it with RUSTFLAGS=''");
+        return ExitCode::from(exit::FAILED);
+    }
+    let args = Args::parse();
+    let filter = EnvFilter::try_from_env("THETIS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("thetis cannot start: {error}");
+            return ExitCode::from(exit::FAILED);
+        }
+    };
+    let code = match args.command() {
+        Some(Command::Submit(submit)) => runtime.block_on(submit::run(&submit)),
+        None => {
+            eprintln!("{}", args::usage());
+            exit::USAGE
+        }
+    };
+    ExitCode::from(code)
+}
+
+/// Whether this processor has what the build uses; the name of what it lacks.
+#[cfg(target_arch = "x86_64")]
+fn cpu_is_supported() -> Result<(), &'static str> {
+    #[cfg(target_feature = "avx2")]
+    if !(std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("bmi2")
+        && std::is_x86_feature_detected!("fma"))
+    {
+        return Err("AVX2, BMI2 and FMA (x86-64-v3)");
+    }
+    Ok(())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn cpu_is_supported() -> Result<(), &'static str> {
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! The one error of the library.
+
+use std::fmt;
+use std::sync::Arc;
+
+use thetis_executor::ExecError;
+use thetis_parser::{Position, SqlError};
+use thetis_planner::{PlanError, PlanErrorKind};
+
+/// What the caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Mend the SQL text.
+    Sql,
+    /// Use something else: this is not supported.
+    Unsupported,
+    /// Mend the data, or read it with `on_error = 'skip'`.
+    Data,
+    /// Mend how the library is called.
+    Usage,
+    /// The query was cancelled.
+    Cancelled,
+    /// Report it: this is a defect of Thetis.
+    Internal,
+}
+
+/// An error with its SQLSTATE, place and hint.
+#[derive(Debug, Clone)]
+pub struct Error {
+    kind: ErrorKind,
+    sqlstate: &'static str,
+    message: String,
+    position: Option<Position>,
+    hint: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, "22023", message.into())
+    }
+
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Internal, "XX000", message.into())
+    }
+
+    fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
+        Self { kind, sqlstate, message, position: None, hint: None, source: None }
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// The five characters of the SQL standard, as PostgreSQL uses them.
+    pub fn sqlstate(&self) -> &'static str {
+        self.sqlstate
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Where in the statement's text.
+    pub fn position(&self) -> Option<Position> {
+        self.position
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The error for people: message, the line of `text` with a caret, hint. `start` is where the
+    /// statement starts in `text`.
+    pub fn render(&self, text: &str, start: Position) -> String {
+        let mut out = format!("ERROR {}: {}", self.sqlstate, self.message);
+        if let Some(position) = self.position
+            && let Some(excerpt) = SqlError::excerpt(text, position.within(start))
+        {
+            out += &format!("\n{excerpt}");
+        }
+        if let Some(hint) = &self.hint {
+            out += &format!("\nHINT: {hint}");
+        }
+        out
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+impl From<SqlError> for Error {
+    fn from(error: SqlError) -> Self {
+        PlanError::from(error).into()
+    }
+}
+
+impl From<PlanError> for Error {
+    fn from(error: PlanError) -> Self {
+        let (kind, sqlstate) = match error.kind {
+            PlanErrorKind::Syntax => (ErrorKind::Sql, "42601"),
+            PlanErrorKind::UndefinedTable => (ErrorKind::Sql, "42P01"),
+            PlanErrorKind::UndefinedColumn => (ErrorKind::Sql, "42703"),
+            PlanErrorKind::UndefinedFunction => (ErrorKind::Sql, "42883"),
+            PlanErrorKind::Duplicate => (ErrorKind::Sql, "42710"),
+            PlanErrorKind::Type => (ErrorKind::Sql, "42804"),
+            PlanErrorKind::Setting => (ErrorKind::Sql, "22023"),
+            PlanErrorKind::Unsupported => (ErrorKind::Unsupported, "0A000"),
+            PlanErrorKind::Source => (ErrorKind::Data, "58030"),
+            PlanErrorKind::Arithmetic => (ErrorKind::Sql, "22003"),
+            _ => (ErrorKind::Sql, "42000"),
+        };
+        Self {
+            kind,
+            sqlstate,
+            message: error.message.clone(),
+            position: error.position,
+            hint: error.hint.clone(),
+            source: Some(Arc::new(error)),
+        }
+    }
+}
+
+impl From<ExecError> for Error {
+    fn from(error: ExecError) -> Self {
+        let (kind, sqlstate) = match &error {
+            ExecError::Record { .. } => (ErrorKind::Data, "22P04"),
+            ExecError::Source { .. } => (ErrorKind::Data, "58030"),
+            ExecError::Evaluate { message, .. } if message == "division by zero" => (ErrorKind::Data, "22012"),
+            ExecError::OutOfRange { .. } => (ErrorKind::Data, "22003"),
+            ExecError::Evaluate { message, .. } if message.starts_with("overflow") => (ErrorKind::Data, "22003"),
+            ExecError::Evaluate { .. } => (ErrorKind::Data, "22000"),
+            ExecError::Cancelled => (ErrorKind::Cancelled, "57014"),
+            _ => (ErrorKind::Internal, "XX000"),
+        };
+        let hint = match &error {
+            ExecError::Record { .. } => Some("with on_error = 'skip' such records are counted and left out".to_owned()),
+            _ => None,
+        };
+        Self { kind, sqlstate, message: error.to_string(), position: None, hint, source: Some(Arc::new(error)) }
+    }
+}
