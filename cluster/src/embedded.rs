@@ -31,7 +31,10 @@ impl Engine {
             .build()?;
         let handle = runtime.handle().clone();
         let worker = Arc::new(Worker::new(handle.clone()));
-        Ok(Self { coordinator: Coordinator::new(handle, worker), runtime: Some(runtime) })
+        Ok(Self {
+            coordinator: Coordinator::new(handle, worker),
+            runtime: Some(runtime),
+        })
     }
 
     /// The coordinator.
@@ -41,7 +44,10 @@ impl Engine {
 
     /// The runtime's handle.
     pub fn handle(&self) -> &Handle {
-        self.runtime.as_ref().map(Runtime::handle).expect("invariant: the runtime is there until drop")
+        self.runtime
+            .as_ref()
+            .map(Runtime::handle)
+            .expect("invariant: the runtime is there until drop")
     }
 }
 

@@ -32,5 +32,10 @@ pub trait Link: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// The plan cannot be decoded or run, a source cannot be opened.
-    fn deploy(&self, plan: Vec<u8>, announced: watch::Receiver<Announcement>, finished: watch::Sender<thetis_executor::frame::Epoch>) -> Result<Running, ExecError>;
+    fn deploy(
+        &self,
+        plan: Vec<u8>,
+        announced: watch::Receiver<Announcement>,
+        finished: watch::Sender<thetis_executor::frame::Epoch>,
+    ) -> Result<Running, ExecError>;
 }

@@ -42,7 +42,10 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
     let rest = &text[start..];
     let first = rest.chars().next()?;
     let (kind, length) = if rest.starts_with("--") {
-        (Kind::LineComment, Some(rest.find('\n').unwrap_or(rest.len())))
+        (
+            Kind::LineComment,
+            Some(rest.find('\n').unwrap_or(rest.len())),
+        )
     } else if rest.starts_with("/*") {
         (Kind::BlockComment, block_comment(rest))
     } else {
@@ -65,7 +68,10 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
 }
 
 fn continues_word(text: &str, at: usize) -> bool {
-    text[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
+    text[..at]
+        .chars()
+        .next_back()
+        .is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// Length of a quoted part that starts `rest`; a doubled quote stands for itself.
@@ -117,5 +123,9 @@ fn dollar(rest: &str) -> Option<Option<usize>> {
         return None;
     }
     let quote = &rest[..=tag_end];
-    Some(rest[quote.len()..].find(quote).map(|at| quote.len() + at + quote.len()))
+    Some(
+        rest[quote.len()..]
+            .find(quote)
+            .map(|at| quote.len() + at + quote.len()),
+    )
 }

@@ -47,11 +47,19 @@ pub(crate) struct Choice {
 ///
 /// # Errors
 /// `cell_memory` is too small for any matrix.
-pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes) -> Result<Choice, PlanError> {
+pub(crate) fn choose(
+    settings: &Settings,
+    analysis: &Analysis,
+    volumes: Volumes,
+) -> Result<Choice, PlanError> {
     let [left, right] = volumes.bytes();
     let rows = volumes.known_rows();
     let key = (!analysis.equality.is_empty()).then(|| key_partitioning(analysis));
-    let grid = analysis.ranges.iter().find_map(|range| grid_partitioning(range, rows)).filter(|_| key.is_none());
+    let grid = analysis
+        .ranges
+        .iter()
+        .find_map(|range| grid_partitioning(range, rows))
+        .filter(|_| key.is_none());
     let any_shape = match (settings.matrix, settings.cell_memory) {
         (Some(shape), _) => shape,
         (None, Some(bound)) => shape_for_memory(bound.get() as f64, MAX_PARALLELISM, left, right)
@@ -59,17 +67,23 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
         (None, None) => shape_for_cells(settings.parallelism, left, right),
     };
     let cells = match settings.cell_memory {
-        Some(bound) => ((left + right) / bound.get() as f64).ceil().clamp(1.0, f64::from(MAX_PARALLELISM)) as u32,
+        Some(bound) => ((left + right) / bound.get() as f64)
+            .ceil()
+            .clamp(1.0, f64::from(MAX_PARALLELISM)) as u32,
         None => settings.parallelism,
     };
     let any = Layout::any(any_shape);
-    let bucketed = key.or(grid).map(|partitioning| Layout::bucketed(partitioning, cells));
+    let bucketed = key
+        .or(grid)
+        .map(|partitioning| Layout::bucketed(partitioning, cells));
     let network = |layout: &Layout| {
         let copies = layout.replication();
         rows[0] * copies[0] + rows[1] * copies[1]
     };
     let (layout, reason) = match bucketed.clone() {
-        _ if settings.matrix.is_some() => (any.clone(), "SET matrix asks for this shape".to_owned()),
+        _ if settings.matrix.is_some() => {
+            (any.clone(), "SET matrix asks for this shape".to_owned())
+        }
         Some(bucketed) if network(&any) > STRIP_PREFERENCE * network(&bucketed) => {
             let why = match bucketed.partitioning {
                 Partitioning::Key { .. } => "equality keys: no row is copied",
@@ -79,7 +93,10 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
         }
         _ => (any.clone(), reason(any_shape, settings, volumes)),
     };
-    let strip = Layout::any(Shape { rows: 1, columns: any_shape.cells() });
+    let strip = Layout::any(Shape {
+        rows: 1,
+        columns: any_shape.cells(),
+    });
     let mut alternatives = Vec::new();
     let mut consider = |name: &str, candidate: Option<&Layout>, note: &str| {
         if candidate.is_some_and(|candidate| *candidate == layout) {
@@ -97,13 +114,21 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
     };
     consider("matrix", Some(&any), "whatever the skew");
     if strip != any {
-        consider("strip", Some(&strip), "copies the whole left side everywhere");
+        consider(
+            "strip",
+            Some(&strip),
+            "copies the whole left side everywhere",
+        );
     }
     match &bucketed {
         Some(bucketed) => consider("hash", Some(bucketed), "balanced only if the keys are"),
         None => consider("hash", None, "not possible: no equality keys"),
     }
-    Ok(Choice { layout, alternatives, reason })
+    Ok(Choice {
+        layout,
+        alternatives,
+        reason,
+    })
 }
 
 fn too_small(bound: u64, left: f64, right: f64) -> PlanError {
@@ -115,11 +140,18 @@ fn too_small(bound: u64, left: f64, right: f64) -> PlanError {
 }
 
 fn reason(shape: Shape, settings: &Settings, volumes: Volumes) -> String {
-    let known = if volumes.rows.iter().all(Option::is_some) { "" } else { " (sizes unknown: taken as equal)" };
+    let known = if volumes.rows.iter().all(Option::is_some) {
+        ""
+    } else {
+        " (sizes unknown: taken as equal)"
+    };
     match settings.cell_memory {
         Some(bound) => format!("the fewest cells that hold at most {bound} bytes each{known}"),
         None if shape == Shape::ONE => format!("one cell{known}"),
-        None => format!("at most {} cells with the least |R|/r + |S|/c{known}", settings.parallelism),
+        None => format!(
+            "at most {} cells with the least |R|/r + |S|/c{known}",
+            settings.parallelism
+        ),
     }
 }
 
@@ -131,13 +163,23 @@ fn key_partitioning(analysis: &Analysis) -> Partitioning {
 /// A grid for a band over whole numbers. Floats are left to the matrix: NaN and infinities
 /// compare in ways that a grid cannot follow.
 fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
-    let Bounds::Exact { lower: Some(lower), upper: Some(upper) } = range.bounds else { return None };
+    let Bounds::Exact {
+        lower: Some(lower),
+        upper: Some(upper),
+    } = range.bounds
+    else {
+        return None;
+    };
     if range.left.limit.is_some() || range.right.limit.is_some() {
         return None;
     }
     let span = upper.checked_sub(lower).filter(|span| *span >= 0)?;
     let width = span.max(1).checked_mul(GRID_WIDTHS_OF_BAND)?;
-    let home = if rows[0] >= rows[1] { Side::Left } else { Side::Right };
+    let home = if rows[0] >= rows[1] {
+        Side::Left
+    } else {
+        Side::Right
+    };
     Some(Partitioning::Grid(Grid {
         home,
         left: range.left.clone(),

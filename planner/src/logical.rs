@@ -76,7 +76,11 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
         .without_query_execution_start_time()
         .with_skip_failing_rules(false);
     let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
-    Ok(Logical { analyzed, optimized, uses })
+    Ok(Logical {
+        analyzed,
+        optimized,
+        uses,
+    })
 }
 
 /// The Arrow type of a SQL type.
@@ -86,7 +90,11 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
 pub fn data_type(sql: &ast::DataType) -> Result<DataType, PlanError> {
     let catalog = Catalog::default();
     let context = Context::new(&catalog);
-    let column = ast::ColumnDef { name: ast::Ident::new("c"), data_type: sql.clone(), options: Vec::new() };
+    let column = ast::ColumnDef {
+        name: ast::Ident::new("c"),
+        data_type: sql.clone(),
+        options: Vec::new(),
+    };
     let schema = context.planner().build_schema(vec![column])?;
     Ok(schema.field(0).data_type().clone())
 }
@@ -95,7 +103,9 @@ static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
     let mut options = ConfigOptions::default();
     // Thetis drops rows with NULL keys itself, and runs scalar subqueries as one-row sides.
     options.optimizer.filter_null_join_keys = false;
-    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
+    options
+        .optimizer
+        .enable_physical_uncorrelated_scalar_subquery = false;
     options.sql_parser.map_string_types_to_utf8view = false;
     Arc::new(options)
 });
@@ -103,7 +113,10 @@ static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
 /// Rules that would undo what Thetis does itself: DISTINCT aggregates are exact under deletes as
 /// they are; leaf expressions are cheap to evaluate where they stand; shared subexpressions of
 /// conditions would hide them from theta analysis.
-const NOT_USED: [&str; 4] = [
+/// A semi join is not there to become one.
+const NOT_USED: [&str; 6] = [
+    "eliminate_join",
+    "push_down_limit",
     "single_distinct_aggregation_to_group_by",
     "extract_leaf_expressions",
     "push_down_leaf_projections",
@@ -148,7 +161,8 @@ impl<'a> Context<'a> {
     }
 
     fn plan(&self, query: &ast::Query) -> Result<LogicalPlan, DataFusionError> {
-        self.planner().sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
+        self.planner()
+            .sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
     }
 
     fn view(&self, view: &View) -> Result<ViewSource, DataFusionError> {
@@ -179,10 +193,19 @@ impl<'a> Context<'a> {
 
 /// Adds what DataFusion knows but says in prose: near column and function names.
 fn suggest(error: PlanError) -> PlanError {
-    let root = error.source.as_ref().and_then(|e| e.downcast_ref::<DataFusionError>());
+    let root = error
+        .source
+        .as_ref()
+        .and_then(|e| e.downcast_ref::<DataFusionError>());
     match root.map(DataFusionError::find_root) {
         Some(DataFusionError::SchemaError(schema, _)) => {
-            let SchemaError::FieldNotFound { field, valid_fields } = schema.as_ref() else { return error };
+            let SchemaError::FieldNotFound {
+                field,
+                valid_fields,
+            } = schema.as_ref()
+            else {
+                return error;
+            };
             let (field, valid_fields) = (field.clone(), valid_fields.clone());
             suggest_column(error, &field, &valid_fields)
         }
@@ -198,28 +221,52 @@ fn suggest_column(error: PlanError, field: &Column, valid: &[Column]) -> PlanErr
     } else {
         format!("the columns here are {}", shorten(&flat))
     };
-    PlanError { message, ..error }.hint(hint).suggest(&field.name, valid.iter().map(|field| field.name.as_str()))
+    PlanError { message, ..error }
+        .hint(hint)
+        .suggest(&field.name, valid.iter().map(|field| field.name.as_str()))
 }
 
 fn shorten(names: &[String]) -> String {
     const MOST: usize = 12;
-    let shown = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
+    let shown = names
+        .iter()
+        .take(MOST)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > MOST {
+        format!("{shown} and {} more", names.len() - MOST)
+    } else {
+        shown
+    }
 }
 
 fn suggest_function(error: PlanError) -> PlanError {
     if error.kind != PlanErrorKind::UndefinedFunction {
         return error;
     }
-    let name = error.message.split('\'').nth(1).unwrap_or_default().to_owned();
-    let known: Vec<String> =
-        functions::scalar_names().into_iter().chain(functions::aggregate_names()).collect();
-    PlanError { message: format!("there is no function '{name}'"), ..error }
-        .suggest(&name, known.iter().map(String::as_str))
+    let name = error
+        .message
+        .split('\'')
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned();
+    let known: Vec<String> = functions::scalar_names()
+        .into_iter()
+        .chain(functions::aggregate_names())
+        .collect();
+    PlanError {
+        message: format!("there is no function '{name}'"),
+        ..error
+    }
+    .suggest(&name, known.iter().map(String::as_str))
 }
 
 impl ContextProvider for Context<'_> {
-    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>, DataFusionError> {
+    fn get_table_source(
+        &self,
+        name: TableReference,
+    ) -> Result<Arc<dyn TableSource>, DataFusionError> {
         let unknown = |error: PlanError| {
             let message = error.to_string();
             *lock(&self.unknown) = Some(error);
@@ -231,7 +278,10 @@ impl ContextProvider for Context<'_> {
                 "there is one catalogue with one schema: use the plain name",
             )));
         };
-        let relation = self.catalog.get(table).ok_or_else(|| unknown(self.catalog.unknown(table)))?;
+        let relation = self
+            .catalog
+            .get(table)
+            .ok_or_else(|| unknown(self.catalog.unknown(table)))?;
         lock(&self.uses).insert(table.to_string());
         Ok(match relation {
             Relation::Stream(stream) => Arc::new(StreamSource(Arc::clone(stream))),

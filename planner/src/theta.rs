@@ -78,13 +78,22 @@ impl Bounds {
         }
         match (self, other) {
             (Self::Exact { lower: a, upper: b }, Self::Exact { lower: c, upper: d }) => {
-                Some(Self::Exact { lower: tighter(a, c, i64::max), upper: tighter(b, d, i64::min) })
+                Some(Self::Exact {
+                    lower: tighter(a, c, i64::max),
+                    upper: tighter(b, d, i64::min),
+                })
             }
             (Self::Float { lower: a, upper: b }, Self::Float { lower: c, upper: d }) => {
-                Some(Self::Float { lower: tighter(a, c, f64::max), upper: tighter(b, d, f64::min) })
+                Some(Self::Float {
+                    lower: tighter(a, c, f64::max),
+                    upper: tighter(b, d, f64::min),
+                })
             }
             (Self::Ordered { lower: a, upper: b }, Self::Ordered { lower: c, upper: d }) => {
-                Some(Self::Ordered { lower: a || c, upper: b || d })
+                Some(Self::Ordered {
+                    lower: a || c,
+                    upper: b || d,
+                })
             }
             _ => None,
         }
@@ -216,9 +225,15 @@ pub(crate) struct RawKey {
 impl RawKey {
     fn lower(&self, schema: &DFSchema) -> Result<IndexKey, PlanError> {
         let terms = self.terms.iter().map(|(factor, expr)| {
-            Ok(Term { factor: *factor, expr: ScalarExpr::of(expr, schema)? })
+            Ok(Term {
+                factor: *factor,
+                expr: ScalarExpr::of(expr, schema)?,
+            })
         });
-        Ok(IndexKey { terms: terms.collect::<Result<_, PlanError>>()?, limit: self.limit })
+        Ok(IndexKey {
+            terms: terms.collect::<Result<_, PlanError>>()?,
+            limit: self.limit,
+        })
     }
 }
 
@@ -285,12 +300,21 @@ fn merge(ranges: &mut Vec<(RawRange, AtomClass)>, range: RawRange, class: AtomCl
 fn atoms(expr: &Expr) -> Vec<Expr> {
     match expr {
         Expr::Alias(Alias { expr, .. }) => atoms(expr),
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op: Operator::And,
+            right,
+        }) => {
             let mut all = atoms(left);
             all.extend(atoms(right));
             all
         }
-        Expr::Between(Between { expr, negated: false, low, high }) => {
+        Expr::Between(Between {
+            expr,
+            negated: false,
+            low,
+            high,
+        }) => {
             let compare = |op, bound: &Expr| {
                 Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(bound.clone())))
             };
@@ -298,7 +322,11 @@ fn atoms(expr: &Expr) -> Vec<Expr> {
         }
         Expr::Not(inner) => match inner.as_ref() {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op.negate() {
-                Some(op) => vec![Expr::BinaryExpr(BinaryExpr::new(left.clone(), op, right.clone()))],
+                Some(op) => vec![Expr::BinaryExpr(BinaryExpr::new(
+                    left.clone(),
+                    op,
+                    right.clone(),
+                ))],
                 None => vec![expr.clone()],
             },
             _ => vec![expr.clone()],
@@ -309,7 +337,14 @@ fn atoms(expr: &Expr) -> Vec<Expr> {
 
 /// `f(R) = g(S)` with both of one type: (left key, right key).
 fn equality_keys(atom: &Expr, inputs: Inputs<'_>) -> Option<(Expr, Expr)> {
-    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = atom else { return None };
+    let Expr::BinaryExpr(BinaryExpr {
+        left,
+        op: Operator::Eq,
+        right,
+    }) = atom
+    else {
+        return None;
+    };
     if left.get_type(inputs.pair).ok()? != right.get_type(inputs.pair).ok()? {
         return None;
     }
@@ -326,13 +361,19 @@ fn equality_keys(atom: &Expr, inputs: Inputs<'_>) -> Option<(Expr, Expr)> {
 
 /// The ranges that an atom implies, with its class.
 fn ranges_of(atom: &Expr, inputs: Inputs<'_>) -> Vec<(RawRange, AtomClass)> {
-    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = atom else { return Vec::new() };
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = atom else {
+        return Vec::new();
+    };
     let op = match op {
         Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq => *op,
         _ => return Vec::new(),
     };
     if let Some(range) = linear::compare(left, op, right, inputs) {
-        let class = if range.bounds.is_band() { AtomClass::Band } else { AtomClass::Inequality };
+        let class = if range.bounds.is_band() {
+            AtomClass::Band
+        } else {
+            AtomClass::Inequality
+        };
         return vec![(range, class)];
     }
     let (bounded, limit) = match op {

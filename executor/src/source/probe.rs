@@ -28,19 +28,26 @@ pub struct FileProbe;
 
 impl SourceProbe for FileProbe {
     fn infer_schema(&self, spec: &SourceSpec) -> Result<SchemaRef, PlanError> {
-        let SourceSpec::File(file) = spec else { return Ok(Arc::new(Schema::empty())) };
+        let SourceSpec::File(file) = spec else {
+            return Ok(Arc::new(Schema::empty()));
+        };
         let paths = expand(&file.path).map_err(to_plan_error)?;
         let schema = match &file.format {
             FileFormat::Csv(format) => infer_csv(&paths[0], format),
             FileFormat::Parquet => builder(&paths[0]).map(|builder| Arc::clone(builder.schema())),
         };
         let schema = schema.map_err(to_plan_error)?;
-        let fields = schema.fields().iter().map(|f| Field::new(f.name(), plain_type(f.data_type()), true));
+        let fields = schema
+            .fields()
+            .iter()
+            .map(|f| Field::new(f.name(), plain_type(f.data_type()), true));
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 
     fn check(&self, spec: &SourceSpec, columns: &SchemaRef) -> Result<(), PlanError> {
-        let SourceSpec::File(file) = spec else { return Ok(()) };
+        let SourceSpec::File(file) = spec else {
+            return Ok(());
+        };
         let paths = expand(&file.path).map_err(to_plan_error)?;
         let path = &paths[0];
         if !path.metadata().map_or(true, |meta| meta.is_file()) {
@@ -49,9 +56,14 @@ impl SourceProbe for FileProbe {
         }
         let check = || {
             let names = match &file.format {
-                FileFormat::Parquet => {
-                    Some(builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>())
-                }
+                FileFormat::Parquet => Some(
+                    builder(path)?
+                        .schema()
+                        .fields()
+                        .iter()
+                        .map(|f| f.name().clone())
+                        .collect::<Vec<_>>(),
+                ),
                 FileFormat::Csv(format) => {
                     let names = header(path, &mut records(open(path)?, format), format)?;
                     if format.header { names } else { None }
@@ -68,24 +80,42 @@ impl SourceProbe for FileProbe {
     }
 
     fn volume(&self, spec: &SourceSpec) -> Volume {
-        let SourceSpec::File(file) = spec else { return Volume::default() };
-        let Ok(paths) = expand(&file.path) else { return Volume::default() };
-        let Some(bytes) = total_bytes(&paths) else { return Volume::default() };
+        let SourceSpec::File(file) = spec else {
+            return Volume::default();
+        };
+        let Ok(paths) = expand(&file.path) else {
+            return Volume::default();
+        };
+        let Some(bytes) = total_bytes(&paths) else {
+            return Volume::default();
+        };
         let rows = match &file.format {
             FileFormat::Parquet => paths
                 .iter()
                 .map(|path| Some(builder(path).ok()?.metadata().file_metadata().num_rows() as f64))
                 .sum(),
             FileFormat::Csv(format) => csv_rows(&paths[0], format).map(|(rows, read)| {
-                if bytes <= read { rows } else { (rows * bytes as f64 / read.max(1) as f64).ceil() }
+                if bytes <= read {
+                    rows
+                } else {
+                    (rows * bytes as f64 / read.max(1) as f64).ceil()
+                }
             }),
         };
-        Volume { rows, bytes: Some(bytes) }
+        Volume {
+            rows,
+            bytes: Some(bytes),
+        }
     }
 }
 
 fn records<R: Read>(input: R, format: &CsvFormat) -> Records<R> {
-    Records::new(input, format.delimiter, format.quote, format.max_record_bytes as usize)
+    Records::new(
+        input,
+        format.delimiter,
+        format.quote,
+        format.max_record_bytes as usize,
+    )
 }
 
 /// Records in the first part of a file, and the length of that part.
@@ -99,7 +129,10 @@ fn csv_rows(path: &Path, format: &CsvFormat) -> Option<(f64, u64)> {
         }
         rows += found.len();
     }
-    Some((rows.saturating_sub(usize::from(format.header)) as f64, length))
+    Some((
+        rows.saturating_sub(usize::from(format.header)) as f64,
+        length,
+    ))
 }
 
 fn infer_csv(path: &Path, format: &CsvFormat) -> Result<SchemaRef, ExecError> {
@@ -110,7 +143,13 @@ fn infer_csv(path: &Path, format: &CsvFormat) -> Result<SchemaRef, ExecError> {
         .with_delimiter(format.delimiter)
         .with_quote(format.quote)
         .infer_schema(file, Some(INFERRED_FROM))
-        .map_err(|error| failure(path, format!("its columns cannot be inferred: {error}"), None))?;
+        .map_err(|error| {
+            failure(
+                path,
+                format!("its columns cannot be inferred: {error}"),
+                None,
+            )
+        })?;
     if schema.fields().is_empty() {
         return Err(failure(path, "is empty: declare the columns", None));
     }
@@ -123,7 +162,9 @@ fn plain_type(data_type: &DataType) -> DataType {
         DataType::Dictionary(_, value) => plain_type(value),
         DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => DataType::Utf8,
         DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
-        DataType::Timestamp(TimeUnit::Second, None) => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        DataType::Timestamp(TimeUnit::Second, None) => {
+            DataType::Timestamp(TimeUnit::Nanosecond, None)
+        }
         other => other.clone(),
     }
 }

@@ -37,7 +37,10 @@ impl ValuesReader {
                 concat(&values)?
             });
         }
-        Ok(Self { batch: batch_of(schema, columns, rows.len())?, next: 0 })
+        Ok(Self {
+            batch: batch_of(schema, columns, rows.len())?,
+            next: 0,
+        })
     }
 }
 
