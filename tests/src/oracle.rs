@@ -1,0 +1,260 @@
+//! A naive evaluation of logical plans over a prefix of every stream: nested loops, grouping by
+//! sorting, nothing incremental. It shares the logical plan with the engine, and none of what
+//! the engine does with it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::compute::{cast, concat_batches, filter_record_batch, take_record_batch};
+use arrow::datatypes::{DataType, Schema};
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::{DFSchema, ScalarValue};
+use datafusion_expr::execution_props::ExecutionProps;
+use datafusion_expr::expr::AggregateFunction;
+use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion_expr::utils::split_conjunction;
+use datafusion_expr::{Expr, ExprSchemable, LogicalPlan, logical_plan};
+use datafusion_physical_expr::expressions::{Column, Literal};
+use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
+
+/// Rows with the epoch that each belongs to.
+#[derive(Debug, Clone)]
+struct Tagged {
+    batch: RecordBatch,
+    epochs: Vec<u64>,
+}
+
+/// Evaluates one plan at prefixes.
+#[derive(Debug)]
+pub struct Oracle<'a> {
+    plan: &'a LogicalPlan,
+    streams: HashMap<String, RecordBatch>,
+    epoch_rows: u64,
+    /// Parts without aggregates only ever gain rows: they are evaluated once, with epochs.
+    known: HashMap<*const LogicalPlan, Tagged>,
+}
+
+impl<'a> Oracle<'a> {
+    /// An oracle for `plan` over `streams` (all columns, in order), cut every `epoch_rows` rows.
+    pub fn new(plan: &'a LogicalPlan, streams: HashMap<String, RecordBatch>, epoch_rows: u64) -> Self {
+        Self { plan, streams, epoch_rows, known: HashMap::new() }
+    }
+
+    /// The last epoch in which any stream has rows.
+    pub fn last_epoch(&self) -> u64 {
+        self.streams.values().map(|rows| (rows.num_rows() as u64).div_ceil(self.epoch_rows)).max().unwrap_or(0).max(1)
+    }
+
+    /// The query's answer over all rows of epochs up to `epoch`.
+    pub fn answer(&mut self, epoch: u64) -> RecordBatch {
+        let plan = self.plan;
+        self.at(plan, epoch).batch
+    }
+
+    fn at(&mut self, plan: &LogicalPlan, epoch: u64) -> Tagged {
+        if grows_only(plan) {
+            if !self.known.contains_key(&std::ptr::from_ref(plan)) {
+                let all = self.evaluate(plan, u64::MAX);
+                self.known.insert(std::ptr::from_ref(plan), all);
+            }
+            let all = &self.known[&std::ptr::from_ref(plan)];
+            let mask: BooleanArray = all.epochs.iter().map(|e| Some(*e <= epoch)).collect();
+            let epochs = all.epochs.iter().copied().filter(|e| *e <= epoch).collect();
+            return Tagged { batch: filter_record_batch(&all.batch, &mask).unwrap(), epochs };
+        }
+        self.evaluate(plan, epoch)
+    }
+
+    fn evaluate(&mut self, plan: &LogicalPlan, epoch: u64) -> Tagged {
+        match plan {
+            LogicalPlan::TableScan(scan) => {
+                let rows = &self.streams[scan.table_name.table()];
+                let epochs = (0..rows.num_rows() as u64).map(|row| row / self.epoch_rows + 1).collect();
+                let all = Tagged { batch: rows.clone(), epochs };
+                let schema = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &rows.schema()).unwrap();
+                let kept = keep(all, &scan.filters.iter().collect::<Vec<_>>(), &schema);
+                match &scan.projection {
+                    Some(columns) => Tagged { batch: kept.batch.project(columns).unwrap(), ..kept },
+                    None => kept,
+                }
+            }
+            LogicalPlan::Filter(filter) => {
+                let input = self.at(&filter.input, epoch);
+                keep(input, &split_conjunction(&filter.predicate), filter.input.schema())
+            }
+            LogicalPlan::Projection(projection) => {
+                let input = self.at(&projection.input, epoch);
+                let schema = projection.input.schema();
+                let columns = projection.expr.iter().map(|expr| evaluate(expr, schema, &input.batch)).collect();
+                Tagged { batch: batch(columns, input.batch.num_rows()), epochs: input.epochs }
+            }
+            LogicalPlan::SubqueryAlias(alias) => self.at(&alias.input, epoch),
+            LogicalPlan::Union(union) => {
+                let inputs: Vec<Tagged> = union.inputs.iter().map(|input| self.at(input, epoch)).collect();
+                let batches: Vec<_> =
+                    inputs.iter().map(|i| batch(i.batch.columns().to_vec(), i.batch.num_rows())).collect();
+                let all = concat_batches(&batches[0].schema(), &batches).unwrap();
+                Tagged { batch: all, epochs: inputs.into_iter().flat_map(|input| input.epochs).collect() }
+            }
+            LogicalPlan::Join(join) => {
+                let (left, right) = (self.at(&join.left, epoch), self.at(&join.right, epoch));
+                nested_loops(join, &left, &right)
+            }
+            LogicalPlan::Aggregate(aggregate) => {
+                let input = self.at(&aggregate.input, epoch);
+                group(aggregate, &input.batch)
+            }
+            other => panic!("the oracle does not know {}", other.display()),
+        }
+    }
+}
+
+fn grows_only(plan: &LogicalPlan) -> bool {
+    !matches!(plan, LogicalPlan::Aggregate(_)) && plan.inputs().into_iter().all(grows_only)
+}
+
+fn physical(expr: &Expr, schema: &DFSchema) -> Arc<dyn PhysicalExpr> {
+    create_physical_expr(expr, schema, &ExecutionProps::new(), &PhysicalPlanningContext::default()).unwrap()
+}
+
+fn evaluate(expr: &Expr, schema: &DFSchema, rows: &RecordBatch) -> ArrayRef {
+    physical(expr, schema).evaluate(rows).unwrap().into_array(rows.num_rows()).unwrap()
+}
+
+fn batch(columns: Vec<ArrayRef>, rows: usize) -> RecordBatch {
+    let fields = columns.iter().enumerate().map(|(i, c)| arrow::datatypes::Field::new(format!("c{i}"), c.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    RecordBatch::try_new_with_options(schema, columns, &options).unwrap()
+}
+
+fn keep(rows: Tagged, conditions: &[&Expr], schema: &DFSchema) -> Tagged {
+    conditions.iter().flat_map(|condition| split_conjunction(condition)).fold(rows, |rows, condition| {
+        let mask = evaluate(condition, schema, &rows.batch);
+        let mask = mask.as_boolean();
+        let holds = |row: usize| mask.is_valid(row) && mask.value(row);
+        let epochs = (0..mask.len()).filter(|row| holds(*row)).map(|row| rows.epochs[row]).collect();
+        Tagged { batch: filter_record_batch(&rows.batch, mask).unwrap(), epochs }
+    })
+}
+
+/// Every left row against all right rows. A pair's epoch is the later of the two.
+fn nested_loops(join: &logical_plan::Join, left: &Tagged, right: &Tagged) -> Tagged {
+    let schema = join.left.schema().join(join.right.schema()).unwrap();
+    let equal = join.on.iter().map(|(l, r)| l.clone().eq(r.clone()));
+    let conditions: Vec<Expr> = equal.chain(join.filter.iter().flat_map(|f| split_conjunction(f).into_iter().cloned())).collect();
+    let conditions: Vec<_> = conditions.iter().map(|condition| physical(condition, &schema)).collect();
+    let (mut lefts, mut rights) = (Vec::new(), Vec::new());
+    for row in 0..left.batch.num_rows() {
+        let mut candidates: Vec<u64> = (0..right.batch.num_rows() as u64).collect();
+        for condition in &conditions {
+            let bound = bind(condition, &left.batch, row);
+            let rows = if candidates.len() == right.batch.num_rows() {
+                right.batch.clone()
+            } else {
+                take_record_batch(&right.batch, &UInt64Array::from(candidates.clone())).unwrap()
+            };
+            let mask = bound.evaluate(&rows).unwrap().into_array(rows.num_rows()).unwrap();
+            let mask = mask.as_boolean();
+            let mut i = 0;
+            candidates.retain(|_| {
+                i += 1;
+                mask.is_valid(i - 1) && mask.value(i - 1)
+            });
+        }
+        lefts.extend(std::iter::repeat_n(row as u64, candidates.len()));
+        rights.extend(candidates);
+    }
+    let epochs = lefts.iter().zip(&rights).map(|(l, r)| left.epochs[*l as usize].max(right.epochs[*r as usize])).collect();
+    let count = lefts.len();
+    let mut columns = take_record_batch(&left.batch, &UInt64Array::from(lefts)).unwrap().columns().to_vec();
+    columns.extend_from_slice(take_record_batch(&right.batch, &UInt64Array::from(rights)).unwrap().columns());
+    Tagged { batch: batch(columns, count), epochs }
+}
+
+/// The condition with the left columns replaced by a row's values.
+fn bind(condition: &Arc<dyn PhysicalExpr>, left: &RecordBatch, row: usize) -> Arc<dyn PhysicalExpr> {
+    let bound = Arc::clone(condition).transform_up(|node| {
+        let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
+        let bound: Arc<dyn PhysicalExpr> = if column.index() < left.num_columns() {
+            Arc::new(Literal::new(ScalarValue::try_from_array(left.column(column.index()), row)?))
+        } else {
+            Arc::new(Column::new(column.name(), column.index() - left.num_columns()))
+        };
+        Ok(Transformed::yes(bound))
+    });
+    bound.unwrap().data
+}
+
+fn group(aggregate: &logical_plan::Aggregate, rows: &RecordBatch) -> Tagged {
+    let schema = aggregate.input.schema();
+    let keys: Vec<ArrayRef> = aggregate.group_expr.iter().map(|expr| evaluate(expr, schema, rows)).collect();
+    let mut groups: BTreeMap<Vec<String>, Vec<u64>> = BTreeMap::new();
+    if keys.is_empty() {
+        groups.insert(Vec::new(), (0..rows.num_rows() as u64).collect());
+    } else {
+        for row in 0..rows.num_rows() {
+            let key = keys.iter().map(|key| format!("{:?}", ScalarValue::try_from_array(key, row).unwrap())).collect();
+            groups.entry(key).or_default().push(row as u64);
+        }
+    }
+    let mut columns: Vec<ArrayRef> = keys
+        .iter()
+        .map(|key| {
+            let firsts: Vec<u64> = groups.values().map(|rows| rows[0]).collect();
+            arrow::compute::take(key, &UInt64Array::from(firsts), None).unwrap()
+        })
+        .collect();
+    for expr in &aggregate.aggr_expr {
+        let call = match expr {
+            Expr::Alias(alias) => alias.expr.as_ref(),
+            other => other,
+        };
+        let Expr::AggregateFunction(function) = call else { panic!("not an aggregate: {call}") };
+        let argument = evaluate(&function.params.args[0], schema, rows);
+        let output = expr.get_type(schema).unwrap();
+        let values = groups.values().map(|rows| one_group(function, &argument, rows, &output));
+        columns.push(ScalarValue::iter_to_array(values).unwrap());
+    }
+    Tagged { batch: batch(columns, groups.len()), epochs: vec![0; groups.len()] }
+}
+
+/// One aggregate of one group, in the plainest way.
+fn one_group(call: &AggregateFunction, argument: &ArrayRef, rows: &[u64], output: &DataType) -> ScalarValue {
+    let mut rows: Vec<usize> = rows.iter().map(|row| *row as usize).filter(|row| argument.is_valid(*row)).collect();
+    if call.params.distinct {
+        let mut seen = std::collections::HashSet::new();
+        rows.retain(|row| seen.insert(ScalarValue::try_from_array(argument, *row).unwrap()));
+    }
+    let name = call.func.name();
+    if name == "count" {
+        return ScalarValue::Int64(Some(rows.len() as i64));
+    }
+    if rows.is_empty() {
+        return ScalarValue::try_from(output).unwrap();
+    }
+    if matches!(name, "min" | "max") {
+        let values = rows.iter().map(|row| ScalarValue::try_from_array(argument, *row).unwrap());
+        let order = |a: &ScalarValue, b: &ScalarValue| a.partial_cmp(b).unwrap();
+        return if name == "min" { values.min_by(order) } else { values.max_by(order) }.unwrap();
+    }
+    if *output == DataType::Float64 {
+        let values = cast(argument, &DataType::Float64).unwrap();
+        let values = values.as_primitive::<arrow::datatypes::Float64Type>();
+        let sum: f64 = rows.iter().map(|row| values.value(*row)).sum();
+        return ScalarValue::Float64(Some(if name == "avg" { sum / rows.len() as f64 } else { sum }));
+    }
+    let scale = |data_type: &DataType| if let DataType::Decimal128(_, scale) = data_type { *scale } else { 0 };
+    let wide = cast(argument, &DataType::Decimal128(38, scale(argument.data_type()))).unwrap();
+    let wide = wide.as_primitive::<arrow::datatypes::Decimal128Type>();
+    let sum: i128 = rows.iter().map(|row| wide.value(*row)).sum();
+    match output {
+        DataType::Decimal128(precision, to) => {
+            let more = 10_i128.pow(u32::try_from(*to - scale(argument.data_type())).unwrap());
+            let value = if name == "avg" { sum * more / rows.len() as i128 } else { sum };
+            ScalarValue::Decimal128(Some(value), *precision, *to)
+        }
+        other => ScalarValue::Int64(Some(i64::try_from(sum).unwrap())).cast_to(other).unwrap(),
+    }
+}
