@@ -1,1 +1,1 @@
-//! placeholder
+//! Micro-benchmarks of the pieces that every row passes.

@@ -24,17 +24,11 @@ impl Engine {
     /// # Errors
     /// Threads cannot be started.
     pub fn start() -> std::io::Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .thread_name("thetis")
-            .thread_stack_size(STACK)
-            .enable_all()
-            .build()?;
+        let runtime =
+            Builder::new_multi_thread().thread_name("thetis").thread_stack_size(STACK).enable_all().build()?;
         let handle = runtime.handle().clone();
         let worker = Arc::new(Worker::new(handle.clone()));
-        Ok(Self {
-            coordinator: Coordinator::new(handle, worker),
-            runtime: Some(runtime),
-        })
+        Ok(Self { coordinator: Coordinator::new(handle, worker), runtime: Some(runtime) })
     }
 
     /// The coordinator.
@@ -44,10 +38,7 @@ impl Engine {
 
     /// The runtime's handle.
     pub fn handle(&self) -> &Handle {
-        self.runtime
-            .as_ref()
-            .map(Runtime::handle)
-            .expect("invariant: the runtime is there until drop")
+        self.runtime.as_ref().map(Runtime::handle).expect("invariant: the runtime is there until drop")
     }
 }
 

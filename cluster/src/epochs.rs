@@ -24,17 +24,12 @@ pub struct Announcement {
 impl Epochs {
     /// Nothing is finished.
     pub fn new() -> Self {
-        Self {
-            finished: Epoch::NONE,
-        }
+        Self { finished: Epoch::NONE }
     }
 
     /// What holds now.
     pub fn announcement(&self) -> Announcement {
-        Announcement {
-            granted: Epoch(self.finished.0.saturating_add(OPEN_EPOCHS)),
-            committed: self.finished,
-        }
+        Announcement { granted: Epoch(self.finished.0.saturating_add(OPEN_EPOCHS)), committed: self.finished }
     }
 
     /// The sink has all frames up to `epoch`: every spring has closed it, and nothing of it is on
@@ -77,12 +72,6 @@ mod tests {
     #[test]
     fn the_end_grants_everything() {
         let end = Epochs::new().on_sink_progress(Epoch::END).unwrap();
-        assert_eq!(
-            end,
-            Announcement {
-                granted: Epoch::END,
-                committed: Epoch::END
-            }
-        );
+        assert_eq!(end, Announcement { granted: Epoch::END, committed: Epoch::END });
     }
 }

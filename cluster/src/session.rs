@@ -35,11 +35,7 @@ impl Session {
     /// An empty catalogue and the defaults of this machine.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self {
-            catalog: Catalog::default(),
-            settings: Settings::new(cores),
-            probe: FileProbe,
-        }
+        Self { catalog: Catalog::default(), settings: Settings::new(cores), probe: FileProbe }
     }
 
     /// The catalogue.
@@ -60,36 +56,21 @@ impl Session {
         match statement {
             Statement::CreateStream(stream) => self.create_stream(stream),
             Statement::CreateView(view) => self.create_view(view),
-            Statement::Query(query) => Ok(Reply::Query(Box::new(plan(
-                query,
-                &self.catalog,
-                &self.settings,
-                output,
-            )?))),
+            Statement::Query(query) => Ok(Reply::Query(Box::new(plan(query, &self.catalog, &self.settings, output)?))),
             Statement::Explain { verbose, query } => {
                 let text = plan(query, &self.catalog, &self.settings, output)?.explain(*verbose);
                 table(&["plan"], text.lines().map(|line| [line.to_owned()]))
             }
             Statement::Show(show) => self.show(show),
             Statement::Describe { name } => self.describe(name),
-            Statement::Set {
-                name,
-                value,
-                position,
-            } => {
-                self.settings
-                    .set(&name.value, value.as_deref(), *position)
-                    .map_err(|error| PlanError {
-                        position: error.position.or(Position::of_span(name.span)),
-                        ..error
-                    })?;
+            Statement::Set { name, value, position } => {
+                self.settings.set(&name.value, value.as_deref(), *position).map_err(|error| PlanError {
+                    position: error.position.or(Position::of_span(name.span)),
+                    ..error
+                })?;
                 Ok(Reply::Done("SET"))
             }
-            Statement::Drop {
-                kind,
-                name,
-                if_exists,
-            } => self.drop_relation(*kind, name, *if_exists),
+            Statement::Drop { kind, name, if_exists } => self.drop_relation(*kind, name, *if_exists),
         }
     }
 
@@ -99,10 +80,7 @@ impl Session {
         }
         let spec = SourceSpec::of(create)?;
         let at_path = |error: PlanError| {
-            let path = create
-                .options
-                .iter()
-                .find(|option| option.key.value.eq_ignore_ascii_case("path"));
+            let path = create.options.iter().find(|option| option.key.value.eq_ignore_ascii_case("path"));
             error.at(path.and_then(|option| option.position))
         };
         let columns = if create.columns.is_empty() {
@@ -116,28 +94,15 @@ impl Session {
             let column = fold(&watermark.column);
             if columns.index_of(&column).is_err() {
                 let names = columns.fields().iter().map(|field| field.name().as_str());
-                return Err(PlanError::new(
-                    PlanErrorKind::UndefinedColumn,
-                    format!("there is no column '{column}'"),
-                )
-                .suggest(&column, names)
-                .at(Position::of_span(watermark.column.span)));
+                return Err(PlanError::new(PlanErrorKind::UndefinedColumn, format!("there is no column '{column}'"))
+                    .suggest(&column, names)
+                    .at(Position::of_span(watermark.column.span)));
             }
             Ok((column, watermark.expression.to_string()))
         });
         let volume = self.probe.volume(&spec);
-        let stream = Stream {
-            name: fold(&create.name),
-            columns,
-            watermark: watermark.transpose()?,
-            spec,
-            volume,
-        };
-        self.catalog.add(
-            &create.name,
-            Relation::Stream(Arc::new(stream)),
-            create.or_replace,
-        )?;
+        let stream = Stream { name: fold(&create.name), columns, watermark: watermark.transpose()?, spec, volume };
+        self.catalog.add(&create.name, Relation::Stream(Arc::new(stream)), create.or_replace)?;
         Ok(Reply::Done("CREATE STREAM"))
     }
 
@@ -155,42 +120,23 @@ impl Session {
                 columns.len(),
                 schema.fields().len()
             );
-            return Err(PlanError::new(PlanErrorKind::Semantic, message)
-                .at(Position::of_span(create.name.span)));
+            return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(create.name.span)));
         }
         if logical.uses.contains(&fold(&create.name)) {
-            return Err(PlanError::new(
-                PlanErrorKind::Semantic,
-                format!("view {} would use itself", create.name),
-            )
-            .at(Position::of_span(create.name.span)));
+            return Err(PlanError::new(PlanErrorKind::Semantic, format!("view {} would use itself", create.name))
+                .at(Position::of_span(create.name.span)));
         }
         let fields = schema.fields().iter().enumerate().map(|(i, field)| {
             let name = columns.get(i).unwrap_or(field.name());
             Field::new(name, field.data_type().clone(), true)
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let view = View {
-            name: fold(&create.name),
-            columns,
-            query: create.query.clone(),
-            schema,
-            uses: logical.uses,
-        };
-        self.catalog.add(
-            &create.name,
-            Relation::View(Arc::new(view)),
-            create.or_replace,
-        )?;
+        let view = View { name: fold(&create.name), columns, query: create.query.clone(), schema, uses: logical.uses };
+        self.catalog.add(&create.name, Relation::View(Arc::new(view)), create.or_replace)?;
         Ok(Reply::Done("CREATE VIEW"))
     }
 
-    fn drop_relation(
-        &mut self,
-        kind: DropKind,
-        name: &Ident,
-        if_exists: bool,
-    ) -> Result<Reply, PlanError> {
+    fn drop_relation(&mut self, kind: DropKind, name: &Ident, if_exists: bool) -> Result<Reply, PlanError> {
         let (word, tag) = match kind {
             DropKind::Stream => ("stream", "DROP STREAM"),
             DropKind::View => ("view", "DROP VIEW"),
@@ -202,40 +148,22 @@ impl Session {
     }
 
     fn show(&self, show: &Show) -> Result<Reply, PlanError> {
-        let setting = |row: thetis_planner::SettingRow| {
-            [row.name.to_owned(), row.value, row.meaning.to_owned()]
-        };
+        let setting = |row: thetis_planner::SettingRow| [row.name.to_owned(), row.value, row.meaning.to_owned()];
         match show {
             Show::Streams => table(
                 &["name", "columns", "source", "rows"],
                 self.catalog.streams().map(|stream| {
-                    let rows = stream
-                        .volume
-                        .rows
-                        .map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
-                    [
-                        stream.name.clone(),
-                        stream.columns.fields().len().to_string(),
-                        source_name(&stream.spec),
-                        rows,
-                    ]
+                    let rows =
+                        stream.volume.rows.map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
+                    [stream.name.clone(), stream.columns.fields().len().to_string(), source_name(&stream.spec), rows]
                 }),
             ),
-            Show::Views => table(
-                &["name", "query"],
-                self.catalog
-                    .views()
-                    .map(|view| [view.name.clone(), view.query.to_string()]),
-            ),
-            Show::Settings => table(
-                &["name", "value", "meaning"],
-                self.settings.rows().into_iter().map(setting),
-            ),
+            Show::Views => {
+                table(&["name", "query"], self.catalog.views().map(|view| [view.name.clone(), view.query.to_string()]))
+            }
+            Show::Settings => table(&["name", "value", "meaning"], self.settings.rows().into_iter().map(setting)),
             Show::Setting(name) => {
-                let row = self
-                    .settings
-                    .show(&name.value)
-                    .map_err(|error| error.at(Position::of_span(name.span)))?;
+                let row = self.settings.show(&name.value).map_err(|error| error.at(Position::of_span(name.span)))?;
                 table(&["name", "value", "meaning"], std::iter::once(setting(row)))
             }
         }
@@ -243,10 +171,7 @@ impl Session {
 
     fn describe(&self, name: &Ident) -> Result<Reply, PlanError> {
         let fields = self.catalog.resolve(name)?.schema().fields().iter();
-        table(
-            &["column", "type"],
-            fields.map(|field| [field.name().clone(), sql_name(field.data_type())]),
-        )
+        table(&["column", "type"], fields.map(|field| [field.name().clone(), sql_name(field.data_type())]))
     }
 }
 
@@ -268,14 +193,10 @@ fn declared(create: &CreateStream) -> Result<Arc<Schema>, PlanError> {
     for column in &create.columns {
         let name = fold(&column.name);
         if fields.iter().any(|field| *field.name() == name) {
-            return Err(PlanError::new(
-                PlanErrorKind::Duplicate,
-                format!("column '{name}' is declared twice"),
-            )
-            .at(Position::of_span(column.name.span)));
+            return Err(PlanError::new(PlanErrorKind::Duplicate, format!("column '{name}' is declared twice"))
+                .at(Position::of_span(column.name.span)));
         }
-        let data_type =
-            data_type(&column.data_type).map_err(|error| unknown_type(column, error))?;
+        let data_type = data_type(&column.data_type).map_err(|error| unknown_type(column, error))?;
         fields.push(Field::new(name, data_type, true));
     }
     Ok(Arc::new(Schema::new(fields)))
@@ -300,36 +221,20 @@ fn unknown_type(column: &thetis_parser::StreamColumn, error: PlanError) -> PlanE
     ];
     let name = column.data_type.to_string();
     let word = name.split(['(', ' ']).next().unwrap_or_default().to_owned();
-    PlanError {
-        kind: PlanErrorKind::Type,
-        message: format!("type {name} is not known or not supported"),
-        ..error
-    }
-    .hint(format!("types are {}", TYPES.join(", ")))
-    .suggest(&word, TYPES)
-    .at(column.position)
+    PlanError { kind: PlanErrorKind::Type, message: format!("type {name} is not known or not supported"), ..error }
+        .hint(format!("types are {}", TYPES.join(", ")))
+        .suggest(&word, TYPES)
+        .at(column.position)
 }
 
 /// A table of texts.
-fn table<const N: usize>(
-    names: &[&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> Result<Reply, PlanError> {
+fn table<const N: usize>(names: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> Result<Reply, PlanError> {
     let rows: Vec<[String; N]> = rows.collect();
-    let fields = names
-        .iter()
-        .map(|name| Field::new(*name, DataType::Utf8, false));
-    let columns = (0..N).map(|column| {
-        Arc::new(StringArray::from_iter_values(
-            rows.iter().map(|row| &row[column]),
-        )) as ArrayRef
-    });
-    let batch = RecordBatch::try_new(
-        Arc::new(Schema::new(fields.collect::<Vec<_>>())),
-        columns.collect(),
-    );
-    let batch = batch.map_err(|error| {
-        PlanError::new(PlanErrorKind::Semantic, "a table cannot be shown").caused_by(error)
-    })?;
+    let fields = names.iter().map(|name| Field::new(*name, DataType::Utf8, false));
+    let columns =
+        (0..N).map(|column| Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row[column]))) as ArrayRef);
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<_>>())), columns.collect());
+    let batch =
+        batch.map_err(|error| PlanError::new(PlanErrorKind::Semantic, "a table cannot be shown").caused_by(error))?;
     Ok(Reply::Table(batch))
 }

@@ -37,13 +37,8 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, WireError> {
 /// Bytes that are no message, too many of them, or more than one message.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, WireError> {
     let config = bincode::config::standard().with_limit::<MAX_MESSAGE>();
-    let (message, used) =
-        bincode::serde::decode_from_slice(bytes, config).map_err(WireError::Decode)?;
-    if used == bytes.len() {
-        Ok(message)
-    } else {
-        Err(WireError::Trailing(bytes.len() - used))
-    }
+    let (message, used) = bincode::serde::decode_from_slice(bytes, config).map_err(WireError::Decode)?;
+    if used == bytes.len() { Ok(message) } else { Err(WireError::Trailing(bytes.len() - used)) }
 }
 
 #[cfg(test)]
@@ -53,28 +48,16 @@ mod tests {
     #[test]
     fn round_trip_and_trailing_bytes() {
         let mut bytes = encode(&("a".to_owned(), vec![1_u32, 2])).unwrap();
-        assert_eq!(
-            decode::<(String, Vec<u32>)>(&bytes).unwrap(),
-            ("a".to_owned(), vec![1, 2])
-        );
+        assert_eq!(decode::<(String, Vec<u32>)>(&bytes).unwrap(), ("a".to_owned(), vec![1, 2]));
         bytes.push(0);
-        assert!(matches!(
-            decode::<(String, Vec<u32>)>(&bytes),
-            Err(WireError::Trailing(1))
-        ));
+        assert!(matches!(decode::<(String, Vec<u32>)>(&bytes), Err(WireError::Trailing(1))));
     }
 
     #[test]
     fn a_huge_declared_length_is_refused() {
         // 253 announces a 64-bit length.
         let bytes = [253, 255, 255, 255, 255, 255, 255, 255, 127];
-        assert!(matches!(
-            decode::<Vec<u64>>(&bytes),
-            Err(WireError::Decode(_))
-        ));
-        assert!(matches!(
-            decode::<String>(&bytes),
-            Err(WireError::Decode(_))
-        ));
+        assert!(matches!(decode::<Vec<u64>>(&bytes), Err(WireError::Decode(_))));
+        assert!(matches!(decode::<String>(&bytes), Err(WireError::Decode(_))));
     }
 }

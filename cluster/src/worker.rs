@@ -36,9 +36,8 @@ impl Link for Worker {
         announced: watch::Receiver<Announcement>,
         finished: watch::Sender<Epoch>,
     ) -> Result<Running, ExecError> {
-        let dag: Dag = wire::decode(&plan).map_err(|error| {
-            ExecError::Internal(format!("{error}: {:?}", std::error::Error::source(&error)))
-        })?;
+        let dag: Dag = wire::decode(&plan)
+            .map_err(|error| ExecError::Internal(format!("{error}: {:?}", std::error::Error::source(&error))))?;
         let first = *announced.borrow();
         let (granted, granted_receiver) = watch::channel(first.granted);
         let (committed, committed_receiver) = watch::channel(first.committed);
@@ -52,14 +51,8 @@ impl Link for Worker {
         let (outcome_sender, outcome) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         self.runtime.spawn(follow(announced, granted, committed));
-        self.runtime
-            .spawn(supervise(instance.tasks, stopped, outcome_sender));
-        Ok(Running {
-            results: instance.results,
-            counters: instance.counters,
-            outcome,
-            stop,
-        })
+        self.runtime.spawn(supervise(instance.tasks, stopped, outcome_sender));
+        Ok(Running { results: instance.results, counters: instance.counters, outcome, stop })
     }
 }
 
@@ -79,11 +72,7 @@ async fn follow(
 }
 
 /// Runs the tasks to their end, to the first error, or until the query is stopped.
-async fn supervise(
-    tasks: Vec<TaskFuture>,
-    mut stopped: watch::Receiver<bool>,
-    outcome: watch::Sender<Outcome>,
-) {
+async fn supervise(tasks: Vec<TaskFuture>, mut stopped: watch::Receiver<bool>, outcome: watch::Sender<Outcome>) {
     let mut running: JoinSet<Result<(), ExecError>> = tasks.into_iter().collect();
     // A task whose receiver is gone says Cancelled; the receiver's own error is the reason.
     let mut cancelled = false;

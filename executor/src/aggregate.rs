@@ -65,30 +65,20 @@ struct Closing {
 
 impl Table {
     fn new(spec: &Aggregate) -> Result<Self, ExecError> {
-        let accumulators = spec
-            .aggregates
-            .iter()
-            .map(|call| accumulator_for(call, &spec.input, spec.input_retracts));
-        Ok(Self {
-            groups: Groups::default(),
-            rows: Vec::new(),
-            accumulators: accumulators.collect::<Result<_, _>>()?,
-        })
+        let accumulators = spec.aggregates.iter().map(|call| accumulator_for(call, &spec.input, spec.input_retracts));
+        Ok(Self { groups: Groups::default(), rows: Vec::new(), accumulators: accumulators.collect::<Result<_, _>>()? })
     }
 
     fn resize(&mut self) {
         let count = self.groups.len();
         self.rows.resize(count, 0);
-        self.accumulators
-            .iter_mut()
-            .for_each(|accumulator| accumulator.resize(count));
+        self.accumulators.iter_mut().for_each(|accumulator| accumulator.resize(count));
     }
 
     /// Adds `other` to this one; the groups that it touched, as numbered here.
     fn merge(&mut self, other: &Self) -> Result<Vec<u32>, ExecError> {
-        let map: Vec<u32> = (0..other.groups.len() as u32)
-            .map(|group| self.groups.intern(other.groups.key(group)))
-            .collect();
+        let map: Vec<u32> =
+            (0..other.groups.len() as u32).map(|group| self.groups.intern(other.groups.key(group))).collect();
         self.resize();
         for (from, to) in map.iter().enumerate() {
             self.rows[*to as usize] += other.rows[from];
@@ -102,9 +92,7 @@ impl Table {
 
 impl Aggregation {
     pub(crate) fn new(spec: Arc<Aggregate>, output: SchemaRef) -> Result<Self, ExecError> {
-        let one = |expr| {
-            compile_all(std::slice::from_ref(expr), &spec.input).map(|mut exprs| exprs.remove(0))
-        };
+        let one = |expr| compile_all(std::slice::from_ref(expr), &spec.input).map(|mut exprs| exprs.remove(0));
         let arguments = spec
             .aggregates
             .iter()
@@ -115,10 +103,7 @@ impl Aggregation {
                 })
             })
             .collect::<Result<_, ExecError>>()?;
-        let fields = output
-            .fields()
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()));
+        let fields = output.fields().iter().map(|f| SortField::new(f.data_type().clone()));
         Ok(Self {
             keys: compile_all(&spec.groups, &spec.input)?,
             arguments,
@@ -149,32 +134,20 @@ impl Aggregation {
         }
         let converter = self.key_converter()?;
         let parser = converter.parser();
-        let rows = groups
-            .iter()
-            .map(|group| parser.parse(self.base.groups.key(*group)));
+        let rows = groups.iter().map(|group| parser.parse(self.base.groups.key(*group)));
         Ok(converter.convert_rows(rows)?)
     }
 
     fn key_converter(&self) -> Result<RowConverter, ExecError> {
         let fields = self.output.fields().iter().take(self.keys.len());
-        Ok(RowConverter::new(
-            fields
-                .map(|f| SortField::new(f.data_type().clone()))
-                .collect(),
-        )?)
+        Ok(RowConverter::new(fields.map(|f| SortField::new(f.data_type().clone())).collect())?)
     }
 
     /// Starts to close the next epoch up to `to_close` that has changes.
     fn close_next(&mut self) -> Result<bool, ExecError> {
         // A global aggregate has its row from the first epoch on, with or without input.
-        let first =
-            self.keys.is_empty() && self.closed == Epoch::NONE && self.to_close >= Epoch::FIRST;
-        let next = self
-            .open
-            .keys()
-            .next()
-            .copied()
-            .filter(|epoch| *epoch <= self.to_close);
+        let first = self.keys.is_empty() && self.closed == Epoch::NONE && self.to_close >= Epoch::FIRST;
+        let next = self.open.keys().next().copied().filter(|epoch| *epoch <= self.to_close);
         let (epoch, table) = match next {
             Some(epoch) if !first || epoch == Epoch::FIRST => (epoch, self.open.remove(&epoch)),
             _ if first => (Epoch::FIRST, None),
@@ -193,11 +166,7 @@ impl Aggregation {
         }
         self.emitted.resize(self.base.groups.len(), None);
         self.closed = epoch;
-        self.closing = Some(Closing {
-            epoch,
-            changed,
-            next: 0,
-        });
+        self.closing = Some(Closing { epoch, changed, next: 0 });
         Ok(true)
     }
 
@@ -208,13 +177,9 @@ impl Aggregation {
         let groups = &closing.changed[closing.next..end];
         closing.next = end;
         let global = self.keys.is_empty();
-        let (live, dead): (Vec<u32>, Vec<u32>) = groups
-            .iter()
-            .partition(|group| global || self.base.rows[**group as usize] > 0);
-        if let Some(group) = dead
-            .iter()
-            .find(|group| self.base.rows[**group as usize] < 0)
-        {
+        let (live, dead): (Vec<u32>, Vec<u32>) =
+            groups.iter().partition(|group| global || self.base.rows[**group as usize] > 0);
+        if let Some(group) = dead.iter().find(|group| self.base.rows[**group as usize] < 0) {
             let rows = self.base.rows[*group as usize];
             return Err(ExecError::Internal(format!("a group has {rows} rows")));
         }
@@ -234,10 +199,7 @@ impl Aggregation {
         for group in &dead {
             deletes.extend(self.emitted[*group as usize].take());
             self.base.groups.remove(*group);
-            self.base
-                .accumulators
-                .iter_mut()
-                .for_each(|accumulator| accumulator.reset(*group));
+            self.base.accumulators.iter_mut().for_each(|accumulator| accumulator.reset(*group));
         }
         self.push_frame(closing.epoch, &deletes, &columns, &inserts, out)
     }
@@ -252,26 +214,15 @@ impl Aggregation {
     ) -> Result<(), ExecError> {
         if !deletes.is_empty() {
             let parser = self.converter.parser();
-            let gone = self
-                .converter
-                .convert_rows(deletes.iter().map(|bytes| parser.parse(bytes)))?;
+            let gone = self.converter.convert_rows(deletes.iter().map(|bytes| parser.parse(bytes)))?;
             let batch = batch_of(&self.output, gone, deletes.len())?;
             let weights = vec![-1; deletes.len()].into();
-            out.push(Frame {
-                weights: Some(weights),
-                ..Frame::inserts(batch, epoch)
-            });
+            out.push(Frame { weights: Some(weights), ..Frame::inserts(batch, epoch) });
         }
         if !inserts.is_empty() {
             let rows = UInt32Array::from(inserts.to_vec());
-            let columns = columns
-                .iter()
-                .map(|column| take(column, &rows, None))
-                .collect::<Result<Vec<_>, _>>()?;
-            out.push(Frame::inserts(
-                batch_of(&self.output, columns, inserts.len())?,
-                epoch,
-            ));
+            let columns = columns.iter().map(|column| take(column, &rows, None)).collect::<Result<Vec<_>, _>>()?;
+            out.push(Frame::inserts(batch_of(&self.output, columns, inserts.len())?, epoch));
         }
         Ok(())
     }
@@ -280,29 +231,17 @@ impl Aggregation {
 impl Operator for Aggregation {
     fn on_frame(&mut self, _port: u8, frame: Frame) -> Result<(), ExecError> {
         let rows = frame.rows();
-        let converter = if self.keys.is_empty() {
-            None
-        } else {
-            Some(self.key_converter()?)
-        };
+        let converter = if self.keys.is_empty() { None } else { Some(self.key_converter()?) };
         let table = match self.open.entry(frame.epoch) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => {
-                entry.insert(Table::new(&self.spec)?)
-            }
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Table::new(&self.spec)?),
         };
         let groups: Vec<u32> = match converter {
             None => vec![table.groups.intern(&[]); rows],
             Some(converter) => {
-                let keys = self
-                    .keys
-                    .iter()
-                    .map(|key| evaluate(key, &frame.batch))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
                 let keys = converter.convert_columns(&keys)?;
-                keys.iter()
-                    .map(|key| table.groups.intern(key.data()))
-                    .collect()
+                keys.iter().map(|key| table.groups.intern(key.data())).collect()
             }
         };
         table.resize();
@@ -310,24 +249,13 @@ impl Operator for Aggregation {
             table.rows[*group as usize] += frame.weight(row);
         }
         for (argument, accumulator) in self.arguments.iter().zip(&mut table.accumulators) {
-            let values = argument
-                .value
-                .as_ref()
-                .map(|value| evaluate(value, &frame.batch))
-                .transpose()?;
-            let filter = argument
-                .filter
-                .as_ref()
-                .map(|filter| mask(filter, &frame.batch))
-                .transpose()?;
+            let values = argument.value.as_ref().map(|value| evaluate(value, &frame.batch)).transpose()?;
+            let filter = argument.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
             let kept = |row: usize| {
                 filter.as_ref().is_none_or(|filter| filter.value(row))
                     && values.as_ref().is_none_or(|values| values.is_valid(row))
             };
-            let used: Vec<u32> = (0..rows)
-                .filter(|row| kept(*row))
-                .map(|row| row as u32)
-                .collect();
+            let used: Vec<u32> = (0..rows).filter(|row| kept(*row)).map(|row| row as u32).collect();
             accumulator.update(&Update {
                 values: values.as_ref(),
                 rows: &used,
@@ -346,12 +274,10 @@ impl Operator for Aggregation {
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
         let mut closing = match self.closing.take() {
             Some(closing) => closing,
-            None if self.closed < self.to_close && self.close_next()? => {
-                match self.closing.take() {
-                    Some(closing) => closing,
-                    None => return Ok(Step::Idle),
-                }
-            }
+            None if self.closed < self.to_close && self.close_next()? => match self.closing.take() {
+                Some(closing) => closing,
+                None => return Ok(Step::Idle),
+            },
             None => return Ok(Step::Idle),
         };
         self.emit(&mut closing, out)?;

@@ -17,22 +17,14 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock that starts now.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that takes the time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that takes the time")]
     pub fn start() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+        Self { start: Instant::now() }
     }
 }
 
 impl Clock for SystemClock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that takes the time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that takes the time")]
     fn now(&self) -> Duration {
         Instant::now().duration_since(self.start)
     }

@@ -65,19 +65,12 @@ pub enum ExecError {
 impl ExecError {
     /// An expression's error, with the place to be filled in by [`Self::at`].
     pub(crate) fn evaluate(error: DataFusionError) -> Self {
-        Self::Evaluate {
-            message: describe(&error),
-            place: String::new(),
-            source: Arc::new(error),
-        }
+        Self::Evaluate { message: describe(&error), place: String::new(), source: Arc::new(error) }
     }
 
     /// A value that does not fit.
     pub(crate) fn out_of_range(message: impl Into<String>) -> Self {
-        Self::OutOfRange {
-            message: message.into(),
-            place: String::new(),
-        }
+        Self::OutOfRange { message: message.into(), place: String::new() }
     }
 
     /// Says where it happened, if that is not said yet.
@@ -108,10 +101,7 @@ fn describe(error: &DataFusionError) -> String {
         DataFusionError::ArrowError(arrow, _) => match arrow.as_ref() {
             ArrowError::DivideByZero => "division by zero".to_owned(),
             ArrowError::ArithmeticOverflow(message) => {
-                format!(
-                    "overflow: {}",
-                    message.trim_start_matches("Overflow happened on: ")
-                )
+                format!("overflow: {}", message.trim_start_matches("Overflow happened on: "))
             }
             ArrowError::CastError(message)
             | ArrowError::ComputeError(message)

@@ -22,11 +22,7 @@ impl Epoch {
 
 impl std::fmt::Display for Epoch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if *self == Self::END {
-            f.write_str("end")
-        } else {
-            write!(f, "{}", self.0)
-        }
+        if *self == Self::END { f.write_str("end") } else { write!(f, "{}", self.0) }
     }
 }
 
@@ -59,24 +55,12 @@ pub struct Units {
 impl Frame {
     /// Inserts of one epoch.
     pub fn inserts(batch: RecordBatch, epoch: Epoch) -> Self {
-        Self {
-            batch,
-            weights: None,
-            units: None,
-            epoch,
-            layout: 0,
-            incarnation: 0,
-        }
+        Self { batch, weights: None, units: None, epoch, layout: 0, incarnation: 0 }
     }
 
     /// The same frame with other rows and their weights.
     pub fn with_rows(&self, batch: RecordBatch, weights: Option<Arc<[i64]>>) -> Self {
-        Self {
-            batch,
-            weights,
-            units: None,
-            ..*self
-        }
+        Self { batch, weights, units: None, ..*self }
     }
 
     /// Number of rows, whatever their weights.

@@ -14,10 +14,7 @@ use crate::route::route_for;
 use crate::sink::sink_for;
 use crate::source::{SourceCounters, reader_for};
 use crate::steps::Steps;
-use crate::task::{
-    Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask,
-    TaskCounters,
-};
+use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask, TaskCounters};
 
 /// Messages that an inbox holds.
 const INBOX: usize = 16;
@@ -81,10 +78,7 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
                     stream: source.stream.clone(),
                     reader: reader_for(source, &own)?,
                     policy: dag.epochs,
-                    constant: matches!(
-                        source.spec,
-                        thetis_planner::connector::SourceSpec::Values(_)
-                    ),
+                    constant: matches!(source.spec, thetis_planner::connector::SourceSpec::Values(_)),
                     outbox,
                     control: control.clone(),
                     counters: own,
@@ -108,11 +102,7 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
             tasks.push(Box::pin(task.run()));
         }
     }
-    Ok(Instance {
-        tasks,
-        results,
-        counters: Arc::new(counters),
-    })
+    Ok(Instance { tasks, results, counters: Arc::new(counters) })
 }
 
 fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, ExecError> {
@@ -120,9 +110,7 @@ fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, ExecErro
     let schema = Arc::clone(&operator.schema);
     Ok(match &operator.kind {
         OperatorKind::Join(join) => Box::new(Cell::new(Arc::new(join.as_ref().clone()), schema)?),
-        OperatorKind::Aggregate(aggregate) => {
-            Box::new(Aggregation::new(Arc::new(aggregate.clone()), schema)?)
-        }
+        OperatorKind::Aggregate(aggregate) => Box::new(Aggregation::new(Arc::new(aggregate.clone()), schema)?),
         OperatorKind::Sink(sink) => sink_for(sink, schema, operator.retracts)?,
         OperatorKind::Source(_) => {
             return Err(ExecError::Internal("a source takes no input".to_owned()));
@@ -143,18 +131,11 @@ impl<'a> Wiring<'a> {
         let mut receivers = Vec::new();
         for operator in &dag.operators {
             let channels: Vec<_> = (0..operator.tasks).map(|_| mpsc::channel(INBOX)).collect();
-            let (to, from): (Vec<_>, Vec<_>) = channels
-                .into_iter()
-                .map(|(to, from)| (to, Some(from)))
-                .unzip();
+            let (to, from): (Vec<_>, Vec<_>) = channels.into_iter().map(|(to, from)| (to, Some(from))).unzip();
             senders.push(to);
             receivers.push(from);
         }
-        Self {
-            dag,
-            senders,
-            receivers,
-        }
+        Self { dag, senders, receivers }
     }
 
     /// The edges into an operator, with the number of the first channel of each: one channel per
@@ -162,27 +143,18 @@ impl<'a> Wiring<'a> {
     fn channels(&self, id: OperatorId) -> impl Iterator<Item = (&'a Edge, u32)> + use<'a> {
         let mut next = 0;
         let dag = self.dag;
-        dag.edges
-            .iter()
-            .filter(move |edge| edge.to == id)
-            .map(move |edge| {
-                let first = next;
-                next += dag.operator(edge.from).tasks;
-                (edge, first)
-            })
+        dag.edges.iter().filter(move |edge| edge.to == id).map(move |edge| {
+            let first = next;
+            next += dag.operator(edge.from).tasks;
+            (edge, first)
+        })
     }
 
     /// The inbox of a task and the port of each of its channels.
-    fn inbox(
-        &mut self,
-        id: OperatorId,
-        task: u32,
-    ) -> Result<(mpsc::Receiver<Envelope>, Vec<u8>), ExecError> {
+    fn inbox(&mut self, id: OperatorId, task: u32) -> Result<(mpsc::Receiver<Envelope>, Vec<u8>), ExecError> {
         let ports = self
             .channels(id)
-            .flat_map(|(edge, _)| {
-                std::iter::repeat_n(edge.port, self.dag.operator(edge.from).tasks as usize)
-            })
+            .flat_map(|(edge, _)| std::iter::repeat_n(edge.port, self.dag.operator(edge.from).tasks as usize))
             .collect();
         let inbox = self.receivers[id.0 as usize][task as usize].take();
         let inbox = inbox.ok_or_else(|| ExecError::Internal("an inbox has one task".to_owned()))?;
@@ -190,52 +162,24 @@ impl<'a> Wiring<'a> {
     }
 
     /// The edges out of a task.
-    fn out_edges(
-        &self,
-        id: OperatorId,
-        task: u32,
-        counters: &mut QueryCounters,
-    ) -> Result<Vec<OutEdge>, ExecError> {
+    fn out_edges(&self, id: OperatorId, task: u32, counters: &mut QueryCounters) -> Result<Vec<OutEdge>, ExecError> {
         let mut out = Vec::new();
-        for (number, edge) in self
-            .dag
-            .edges
-            .iter()
-            .enumerate()
-            .filter(|(_, edge)| edge.from == id)
-        {
+        for (number, edge) in self.dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {
             let sender = self.dag.operator(id);
             let receiver = self.dag.operator(edge.to);
-            let schema = edge
-                .steps
-                .iter()
-                .rev()
-                .find_map(|step| step.schema())
-                .unwrap_or(&sender.schema);
+            let schema = edge.steps.iter().rev().find_map(|step| step.schema()).unwrap_or(&sender.schema);
             let layout = match &receiver.kind {
                 OperatorKind::Join(join) => Some(&join.layout),
                 _ => None,
             };
-            let first = self
-                .channels(edge.to)
-                .find(|(other, _)| std::ptr::eq(*other, edge))
-                .map_or(0, |(_, first)| first);
+            let first =
+                self.channels(edge.to).find(|(other, _)| std::ptr::eq(*other, edge)).map_or(0, |(_, first)| first);
             let own = Arc::new(EdgeCounters::default());
             counters.edges.push((number, Arc::clone(&own)));
             out.push(OutEdge {
                 steps: Steps::new(&edge.steps, &sender.schema)?,
-                route: route_for(
-                    &edge.exchange,
-                    receiver.tasks,
-                    schema,
-                    layout,
-                    sender.retracts,
-                    task,
-                )?,
-                targets: self.senders[edge.to.0 as usize]
-                    .iter()
-                    .map(|inbox| (inbox.clone(), first + task))
-                    .collect(),
+                route: route_for(&edge.exchange, receiver.tasks, schema, layout, sender.retracts, task)?,
+                targets: self.senders[edge.to.0 as usize].iter().map(|inbox| (inbox.clone(), first + task)).collect(),
                 counters: own,
             });
         }

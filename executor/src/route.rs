@@ -43,13 +43,9 @@ pub fn route_for(
     Ok(match exchange {
         Exchange::Gather => Box::new(Gather),
         Exchange::Hash(_) if tasks == 1 => Box::new(Gather),
-        Exchange::Hash(keys) => Box::new(Hash {
-            keys: compile_all(keys, schema)?,
-            tasks,
-        }),
+        Exchange::Hash(keys) => Box::new(Hash { keys: compile_all(keys, schema)?, tasks }),
         Exchange::Matrix(side) => {
-            let layout = layout
-                .ok_or_else(|| ExecError::Internal("a matrix route without a layout".to_owned()))?;
+            let layout = layout.ok_or_else(|| ExecError::Internal("a matrix route without a layout".to_owned()))?;
             Box::new(Matrix::new(*side, layout, schema, retracts, seed)?)
         }
     })
@@ -87,11 +83,7 @@ struct Hash {
 
 impl Route for Hash {
     fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
-        let keys = self
-            .keys
-            .iter()
-            .map(|key| evaluate(key, &frame.batch))
-            .collect::<Result<Vec<_>, _>>()?;
+        let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
         let hashes = hash_rows(&keys, frame.rows())?;
         let mut targets: Vec<Vec<u32>> = vec![Vec::new(); self.tasks as usize];
         for (row, hash) in (0..).zip(hashes) {
@@ -112,10 +104,7 @@ impl Route for Hash {
 
 fn take_rows(frame: &Frame, rows: &[u32]) -> Result<Frame, ExecError> {
     let batch = take_record_batch(&frame.batch, &UInt32Array::from(rows.to_vec()))?;
-    let weights = frame
-        .weights
-        .as_ref()
-        .map(|weights| rows.iter().map(|row| weights[*row as usize]).collect());
+    let weights = frame.weights.as_ref().map(|weights| rows.iter().map(|row| weights[*row as usize]).collect());
     Ok(frame.with_rows(batch, weights))
 }
 
@@ -136,11 +125,7 @@ struct Matrix {
 enum Buckets {
     One,
     Key(Vec<Arc<dyn PhysicalExpr>>),
-    Grid {
-        key: RangeKey,
-        grid: Box<Grid>,
-        home: bool,
-    },
+    Grid { key: RangeKey, grid: Box<Grid>, home: bool },
 }
 
 /// Slices are stamped once: counted while rows only come, hashed from the whole row when a
@@ -160,31 +145,16 @@ struct Share {
 }
 
 impl Matrix {
-    fn new(
-        side: Side,
-        layout: &Layout,
-        schema: &SchemaRef,
-        retracts: bool,
-        seed: u32,
-    ) -> Result<Self, ExecError> {
+    fn new(side: Side, layout: &Layout, schema: &SchemaRef, retracts: bool, seed: u32) -> Result<Self, ExecError> {
         let buckets = match &layout.partitioning {
             Partitioning::Any => Buckets::One,
-            Partitioning::Key { left, right } => Buckets::Key(compile_all(
-                if side == Side::Left { left } else { right },
-                schema,
-            )?),
+            Partitioning::Key { left, right } => {
+                Buckets::Key(compile_all(if side == Side::Left { left } else { right }, schema)?)
+            }
             Partitioning::Grid(grid) => {
-                let key = if side == Side::Left {
-                    &grid.left
-                } else {
-                    &grid.right
-                };
+                let key = if side == Side::Left { &grid.left } else { &grid.right };
                 let key = RangeKey::new(key, schema)?;
-                Buckets::Grid {
-                    key,
-                    grid: Box::new(grid.clone()),
-                    home: grid.home == side,
-                }
+                Buckets::Grid { key, grid: Box::new(grid.clone()), home: grid.home == side }
             }
         };
         let mut first_share = Vec::new();
@@ -192,36 +162,18 @@ impl Matrix {
         for region in &layout.regions {
             first_share.push(share_cells.len() as u32);
             let (shares, count, stride, step) = match side {
-                Side::Left => (
-                    region.shape.rows,
-                    region.shape.columns,
-                    region.shape.columns,
-                    1,
-                ),
-                Side::Right => (
-                    region.shape.columns,
-                    region.shape.rows,
-                    1,
-                    region.shape.columns,
-                ),
+                Side::Left => (region.shape.rows, region.shape.columns, region.shape.columns, 1),
+                Side::Right => (region.shape.columns, region.shape.rows, 1, region.shape.columns),
             };
             for share in 0..shares {
-                share_cells.push(
-                    (0..count)
-                        .map(|i| region.cells[(share * stride + i * step) as usize])
-                        .collect(),
-                );
+                share_cells.push((0..count).map(|i| region.cells[(share * stride + i * step) as usize]).collect());
             }
         }
         Ok(Self {
             side,
             layout: layout.clone(),
             buckets,
-            slices: if retracts {
-                Slices::Hash
-            } else {
-                Slices::Counter(seed.wrapping_mul(97) % SLICES)
-            },
+            slices: if retracts { Slices::Hash } else { Slices::Counter(seed.wrapping_mul(97) % SLICES) },
             first_share,
             share_cells,
         })
@@ -230,18 +182,13 @@ impl Matrix {
     fn slices(&mut self, frame: &Frame) -> Result<Vec<u16>, ExecError> {
         match &mut self.slices {
             Slices::Counter(next) => {
-                let slices = (0..frame.rows() as u32)
-                    .map(|row| ((*next + row) % SLICES) as u16)
-                    .collect();
+                let slices = (0..frame.rows() as u32).map(|row| ((*next + row) % SLICES) as u16).collect();
                 *next = (*next + frame.rows() as u32) % SLICES;
                 Ok(slices)
             }
             Slices::Hash => {
                 let hashes = hash_rows(frame.batch.columns(), frame.rows())?;
-                Ok(hashes
-                    .into_iter()
-                    .map(|hash| (hash % u64::from(SLICES)) as u16)
-                    .collect())
+                Ok(hashes.into_iter().map(|hash| (hash % u64::from(SLICES)) as u16).collect())
             }
         }
     }
@@ -252,10 +199,7 @@ impl Matrix {
         match &self.buckets {
             Buckets::One => (0..rows as u32).for_each(|row| visit(row, 0)),
             Buckets::Key(keys) => {
-                let keys = keys
-                    .iter()
-                    .map(|key| evaluate(key, &frame.batch))
-                    .collect::<Result<Vec<_>, _>>()?;
+                let keys = keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
                 for (row, hash) in hash_rows(&keys, rows)?.into_iter().enumerate() {
                     if keys.iter().all(|key| key.is_valid(row)) {
                         visit(row as u32, (hash % u64::from(BUCKETS)) as u32);
@@ -300,14 +244,9 @@ impl Route for Matrix {
         self.buckets(&frame, &mut |row, bucket| {
             let region = layout.bucket_regions[bucket as usize] as usize;
             let shape = layout.regions[region].shape;
-            let parts = if side == Side::Left {
-                shape.rows
-            } else {
-                shape.columns
-            };
+            let parts = if side == Side::Left { shape.rows } else { shape.columns };
             let slice = slices[row as usize];
-            let share =
-                &mut shares[(first_share[region] + u32::from(slice) * parts / SLICES) as usize];
+            let share = &mut shares[(first_share[region] + u32::from(slice) * parts / SLICES) as usize];
             share.rows.push(row);
             share.buckets.push(bucket);
             share.slices.push(slice);
@@ -316,17 +255,9 @@ impl Route for Matrix {
             if share.rows.is_empty() {
                 continue;
             }
-            let whole = share.rows.len() == frame.rows()
-                && share.rows.iter().copied().eq(0..frame.rows() as u32);
-            let mut part = if whole {
-                frame.clone()
-            } else {
-                take_rows(&frame, &share.rows)?
-            };
-            part.units = Some(Units {
-                buckets: share.buckets.into(),
-                slices: share.slices.into(),
-            });
+            let whole = share.rows.len() == frame.rows() && share.rows.iter().copied().eq(0..frame.rows() as u32);
+            let mut part = if whole { frame.clone() } else { take_rows(&frame, &share.rows)? };
+            part.units = Some(Units { buckets: share.buckets.into(), slices: share.slices.into() });
             part.layout = layout.version;
             for cell in cells {
                 out.push((*cell, part.clone()));

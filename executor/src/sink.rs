@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{
-    SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch,
-};
+use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::SchemaRef;
 use arrow::row::{RowConverter, SortField};
 use datafusion_physical_expr::PhysicalExpr;
@@ -19,21 +17,13 @@ use crate::operator::{Operator, Step};
 use crate::steps::{batch_of, compile_all, evaluate};
 
 /// The sink for a mode. `retracts` says that its input can have deletes.
-pub(crate) fn sink_for(
-    sink: &Sink,
-    output: SchemaRef,
-    retracts: bool,
-) -> Result<Box<dyn Operator>, ExecError> {
+pub(crate) fn sink_for(sink: &Sink, output: SchemaRef, retracts: bool) -> Result<Box<dyn Operator>, ExecError> {
     Ok(match &sink.mode {
-        SinkMode::Append { skip, limit } => Box::new(Append {
-            skip: *skip,
-            left: limit.unwrap_or(u64::MAX),
-            waiting: Vec::new(),
-        }),
-        SinkMode::Changelog => Box::new(Changelog::new(output, retracts)?),
-        SinkMode::Final { order, skip, limit } => {
-            Box::new(Final::new(sink, output, order, (*skip, *limit), retracts)?)
+        SinkMode::Append { skip, limit } => {
+            Box::new(Append { skip: *skip, left: limit.unwrap_or(u64::MAX), waiting: Vec::new() })
         }
+        SinkMode::Changelog => Box::new(Changelog::new(output, retracts)?),
+        SinkMode::Final { order, skip, limit } => Box::new(Final::new(sink, output, order, (*skip, *limit), retracts)?),
     })
 }
 
@@ -64,11 +54,7 @@ impl Operator for Append {
 
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
         out.append(&mut self.waiting);
-        Ok(if self.left == 0 {
-            Step::Finished
-        } else {
-            Step::Idle
-        })
+        Ok(if self.left == 0 { Step::Finished } else { Step::Idle })
     }
 
     fn on_commit(&mut self, _epoch: Epoch) {}
@@ -93,27 +79,14 @@ struct ZSet {
 
 impl ZSet {
     fn new(schema: SchemaRef) -> Result<Self, ExecError> {
-        let fields = schema
-            .fields()
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()));
+        let fields = schema.fields().iter().map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(fields.collect())?;
-        Ok(Self {
-            schema,
-            converter,
-            places: HashMap::new(),
-            rows: Vec::new(),
-            cancelled: 0,
-        })
+        Ok(Self { schema, converter, places: HashMap::new(), rows: Vec::new(), cancelled: 0 })
     }
 
     fn add(&mut self, frame: &Frame) -> Result<(), ExecError> {
         let columns = frame.batch.columns();
-        let keys = if columns.is_empty() {
-            None
-        } else {
-            Some(self.converter.convert_columns(columns)?)
-        };
+        let keys = if columns.is_empty() { None } else { Some(self.converter.convert_columns(columns)?) };
         for row in 0..frame.rows() {
             let bytes = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
             let weight = frame.weight(row);
@@ -132,12 +105,7 @@ impl ZSet {
         }
         if self.rows.len() > FRAME_ROWS && self.cancelled * 2 > self.rows.len() {
             self.rows.retain(|(_, weight)| *weight != 0);
-            self.places = self
-                .rows
-                .iter()
-                .enumerate()
-                .map(|(place, (bytes, _))| (bytes.clone(), place))
-                .collect();
+            self.places = self.rows.iter().enumerate().map(|(place, (bytes, _))| (bytes.clone(), place)).collect();
             self.cancelled = 0;
         }
         Ok(())
@@ -149,8 +117,7 @@ impl ZSet {
             Vec::new()
         } else {
             let parser = self.converter.parser();
-            self.converter
-                .convert_rows(bytes.iter().map(|bytes| parser.parse(bytes)))?
+            self.converter.convert_rows(bytes.iter().map(|bytes| parser.parse(bytes)))?
         };
         batch_of(&self.schema, columns, bytes.len())
     }
@@ -197,10 +164,7 @@ impl Changelog {
                     let bytes: Vec<&[u8]> = part.iter().map(|(bytes, _)| bytes.as_ref()).collect();
                     let weights = part.iter().map(|(_, weight)| *weight).collect();
                     let frame = Frame::inserts(set.batch(&bytes)?, epoch);
-                    self.waiting.push(Frame {
-                        weights: Some(weights),
-                        ..frame
-                    });
+                    self.waiting.push(Frame { weights: Some(weights), ..frame });
                 }
             }
         }
@@ -237,11 +201,7 @@ impl Operator for Changelog {
     }
 
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
-        let next = self
-            .open
-            .first_key_value()
-            .map(|(epoch, _)| *epoch)
-            .filter(|epoch| *epoch <= self.to_close);
+        let next = self.open.first_key_value().map(|(epoch, _)| *epoch).filter(|epoch| *epoch <= self.to_close);
         if let Some(epoch) = next
             && let Some(changes) = self.open.remove(&epoch)
         {
@@ -298,20 +258,10 @@ impl Final {
         retracts: bool,
     ) -> Result<Self, ExecError> {
         let exprs: Vec<_> = order.iter().map(|key| key.expr.clone()).collect();
-        let options = order.iter().map(|key| SortOptions {
-            descending: key.descending,
-            nulls_first: key.nulls_first,
-        });
-        let rows = if retracts {
-            Rows::Set(ZSet::new(Arc::clone(&sink.input))?)
-        } else {
-            Rows::Kept(Vec::new())
-        };
+        let options = order.iter().map(|key| SortOptions { descending: key.descending, nulls_first: key.nulls_first });
+        let rows = if retracts { Rows::Set(ZSet::new(Arc::clone(&sink.input))?) } else { Rows::Kept(Vec::new()) };
         Ok(Self {
-            order: compile_all(&exprs, &sink.input)?
-                .into_iter()
-                .zip(options)
-                .collect(),
+            order: compile_all(&exprs, &sink.input)?.into_iter().zip(options).collect(),
             finish: compile_all(&sink.finish, &sink.input)?,
             input: Arc::clone(&sink.input),
             output,
@@ -333,16 +283,12 @@ impl Final {
             }
             Rows::Set(set) => {
                 if let Some((_, weight)) = set.rows.iter().find(|(_, weight)| *weight < 0) {
-                    return Err(ExecError::Internal(format!(
-                        "a result row has weight {weight}"
-                    )));
+                    return Err(ExecError::Internal(format!("a result row has weight {weight}")));
                 }
                 let bytes: Vec<&[u8]> = set
                     .rows
                     .iter()
-                    .flat_map(|(bytes, weight)| {
-                        std::iter::repeat_n(bytes.as_ref(), *weight as usize)
-                    })
+                    .flat_map(|(bytes, weight)| std::iter::repeat_n(bytes.as_ref(), *weight as usize))
                     .collect();
                 set.batch(&bytes)
             }
@@ -351,37 +297,26 @@ impl Final {
 
     fn finish(&mut self) -> Result<RecordBatch, ExecError> {
         let all = self.all_rows()?;
-        let end = self.limit.map_or(usize::MAX, |limit| {
-            usize::try_from(self.skip.saturating_add(limit)).unwrap_or(usize::MAX)
-        });
+        let end = self
+            .limit
+            .map_or(usize::MAX, |limit| usize::try_from(self.skip.saturating_add(limit)).unwrap_or(usize::MAX));
         let sorted = if self.order.is_empty() || all.num_rows() == 0 {
             all
         } else {
             let columns = self
                 .order
                 .iter()
-                .map(|(expr, options)| {
-                    Ok(SortColumn {
-                        values: evaluate(expr, &all)?,
-                        options: Some(*options),
-                    })
-                })
+                .map(|(expr, options)| Ok(SortColumn { values: evaluate(expr, &all)?, options: Some(*options) }))
                 .collect::<Result<Vec<_>, ExecError>>()?;
             let order: UInt32Array = lexsort_to_indices(&columns, Some(end.min(all.num_rows())))?;
             take_record_batch(&all, &order)?
         };
-        let skip = usize::try_from(self.skip)
-            .unwrap_or(usize::MAX)
-            .min(sorted.num_rows());
+        let skip = usize::try_from(self.skip).unwrap_or(usize::MAX).min(sorted.num_rows());
         let kept = sorted.slice(skip, sorted.num_rows().min(end) - skip);
         if self.finish.is_empty() {
             return batch_of(&self.output, kept.columns().to_vec(), kept.num_rows());
         }
-        let columns = self
-            .finish
-            .iter()
-            .map(|expr| evaluate(expr, &kept))
-            .collect::<Result<Vec<_>, _>>()?;
+        let columns = self.finish.iter().map(|expr| evaluate(expr, &kept)).collect::<Result<Vec<_>, _>>()?;
         batch_of(&self.output, columns, kept.num_rows())
     }
 }
@@ -422,8 +357,6 @@ impl Operator for Final {
     fn on_commit(&mut self, _epoch: Epoch) {}
 
     fn roll_back(&mut self, _committed: Epoch) -> Result<(), ExecError> {
-        Err(ExecError::Internal(
-            "a final result starts again instead of going back".to_owned(),
-        ))
+        Err(ExecError::Internal("a final result starts again instead of going back".to_owned()))
     }
 }

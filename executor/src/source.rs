@@ -50,28 +50,17 @@ pub trait Reader: Send + std::fmt::Debug {
 ///
 /// # Errors
 /// No such file, a column that is not in it.
-pub fn reader_for(
-    source: &Source,
-    counters: &Arc<SourceCounters>,
-) -> Result<Box<dyn Reader>, ExecError> {
+pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box<dyn Reader>, ExecError> {
     Ok(match &source.spec {
         SourceSpec::Values(rows) => Box::new(values::ValuesReader::new(rows, &source.columns)?),
         SourceSpec::File(file) => {
             let paths = files::expand(&file.path)?;
-            counters
-                .total_bytes
-                .store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
+            counters.total_bytes.store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
             match &file.format {
-                FileFormat::Csv(format) => Box::new(csv::CsvReader::new(
-                    source,
-                    format,
-                    file.on_error,
-                    paths,
-                    counters,
-                )),
-                FileFormat::Parquet => {
-                    Box::new(parquet::ParquetReader::new(source, paths, counters))
+                FileFormat::Csv(format) => {
+                    Box::new(csv::CsvReader::new(source, format, file.on_error, paths, counters))
                 }
+                FileFormat::Parquet => Box::new(parquet::ParquetReader::new(source, paths, counters)),
             }
         }
     })

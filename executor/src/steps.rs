@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array,
-    new_null_array,
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array, new_null_array,
 };
 use arrow::compute::{filter_record_batch, take};
 use arrow::datatypes::{DataType, SchemaRef};
@@ -26,41 +25,22 @@ pub(crate) struct Steps {
 #[derive(Debug)]
 enum Compiled {
     Filter(Vec<Arc<dyn PhysicalExpr>>),
-    Project {
-        exprs: Vec<Arc<dyn PhysicalExpr>>,
-        schema: SchemaRef,
-    },
-    Unnest {
-        lists: Vec<usize>,
-        schema: SchemaRef,
-        keep_empty: bool,
-    },
+    Project { exprs: Vec<Arc<dyn PhysicalExpr>>, schema: SchemaRef },
+    Unnest { lists: Vec<usize>, schema: SchemaRef, keep_empty: bool },
 }
 
 /// Compiles expressions over one schema.
-pub(crate) fn compile_all(
-    exprs: &[ScalarExpr],
-    schema: &SchemaRef,
-) -> Result<Vec<Arc<dyn PhysicalExpr>>, ExecError> {
-    exprs
-        .iter()
-        .map(|expr| compile(expr, schema).map_err(|e| ExecError::Plan(Arc::new(e))))
-        .collect()
+pub(crate) fn compile_all(exprs: &[ScalarExpr], schema: &SchemaRef) -> Result<Vec<Arc<dyn PhysicalExpr>>, ExecError> {
+    exprs.iter().map(|expr| compile(expr, schema).map_err(|e| ExecError::Plan(Arc::new(e)))).collect()
 }
 
 /// The value of `expr` for every row.
-pub(crate) fn evaluate(
-    expr: &Arc<dyn PhysicalExpr>,
-    batch: &RecordBatch,
-) -> Result<ArrayRef, DataFusionError> {
+pub(crate) fn evaluate(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<ArrayRef, DataFusionError> {
     expr.evaluate(batch)?.into_array(batch.num_rows())
 }
 
 /// Which rows a condition is true for; NULL is not true.
-pub(crate) fn mask(
-    expr: &Arc<dyn PhysicalExpr>,
-    batch: &RecordBatch,
-) -> Result<BooleanArray, DataFusionError> {
+pub(crate) fn mask(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray, DataFusionError> {
     let array = evaluate(expr, batch)?;
     match array.data_type() {
         DataType::Null => Ok(BooleanArray::from(vec![false; batch.num_rows()])),
@@ -75,17 +55,9 @@ pub(crate) fn mask(
 }
 
 /// A batch that may have no columns at all.
-pub(crate) fn batch_of(
-    schema: &SchemaRef,
-    columns: Vec<ArrayRef>,
-    rows: usize,
-) -> Result<RecordBatch, ExecError> {
+pub(crate) fn batch_of(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, ExecError> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    Ok(RecordBatch::try_new_with_options(
-        Arc::clone(schema),
-        columns,
-        &options,
-    )?)
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 impl Steps {
@@ -96,22 +68,12 @@ impl Steps {
         for step in steps {
             compiled.push(match step {
                 Step::Filter(exprs) => Compiled::Filter(compile_all(exprs, &schema)?),
-                Step::Project {
-                    exprs,
-                    schema: output,
-                } => {
+                Step::Project { exprs, schema: output } => {
                     let exprs = compile_all(exprs, &schema)?;
                     schema = Arc::clone(output);
-                    Compiled::Project {
-                        exprs,
-                        schema: Arc::clone(output),
-                    }
+                    Compiled::Project { exprs, schema: Arc::clone(output) }
                 }
-                Step::Unnest {
-                    lists,
-                    schema: output,
-                    keep_empty,
-                } => {
+                Step::Unnest { lists, schema: output, keep_empty } => {
                     schema = Arc::clone(output);
                     Compiled::Unnest {
                         lists: lists.iter().map(|column| *column as usize).collect(),
@@ -129,19 +91,13 @@ impl Steps {
         let mut frames = vec![frame];
         for step in &self.steps {
             frames = match step {
-                Compiled::Filter(exprs) => frames
-                    .into_iter()
-                    .map(|frame| filter(frame, exprs))
-                    .collect::<Result<_, _>>()?,
-                Compiled::Project { exprs, schema } => frames
-                    .into_iter()
-                    .map(|frame| project(&frame, exprs, schema))
-                    .collect::<Result<_, _>>()?,
-                Compiled::Unnest {
-                    lists,
-                    schema,
-                    keep_empty,
-                } => {
+                Compiled::Filter(exprs) => {
+                    frames.into_iter().map(|frame| filter(frame, exprs)).collect::<Result<_, _>>()?
+                }
+                Compiled::Project { exprs, schema } => {
+                    frames.into_iter().map(|frame| project(&frame, exprs, schema)).collect::<Result<_, _>>()?
+                }
+                Compiled::Unnest { lists, schema, keep_empty } => {
                     let mut unnested = Vec::new();
                     for frame in &frames {
                         unnest(frame, lists, schema, *keep_empty, &mut unnested)?;
@@ -165,26 +121,17 @@ fn filter(mut frame: Frame, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Frame, Ex
         if mask.true_count() == frame.rows() {
             continue;
         }
-        let weights = frame.weights.as_ref().map(|weights| {
-            mask.values()
-                .set_indices()
-                .map(|row| weights[row])
-                .collect::<Arc<[i64]>>()
-        });
+        let weights = frame
+            .weights
+            .as_ref()
+            .map(|weights| mask.values().set_indices().map(|row| weights[row]).collect::<Arc<[i64]>>());
         frame = frame.with_rows(filter_record_batch(&frame.batch, &mask)?, weights);
     }
     Ok(frame)
 }
 
-fn project(
-    frame: &Frame,
-    exprs: &[Arc<dyn PhysicalExpr>],
-    schema: &SchemaRef,
-) -> Result<Frame, ExecError> {
-    let columns = exprs
-        .iter()
-        .map(|expr| evaluate(expr, &frame.batch))
-        .collect::<Result<Vec<_>, _>>()?;
+fn project(frame: &Frame, exprs: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> Result<Frame, ExecError> {
+    let columns = exprs.iter().map(|expr| evaluate(expr, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
     let batch = batch_of(schema, columns, frame.rows())?;
     Ok(frame.with_rows(batch, frame.weights.clone()))
 }
@@ -197,23 +144,13 @@ fn unnest(
     keep_empty: bool,
     out: &mut Vec<Frame>,
 ) -> Result<(), ExecError> {
-    let elements = lists
-        .iter()
-        .map(|column| Elements::of(frame.batch.column(*column)))
-        .collect::<Result<Vec<_>, _>>()?;
+    let elements =
+        lists.iter().map(|column| Elements::of(frame.batch.column(*column))).collect::<Result<Vec<_>, _>>()?;
     let mut rows: Vec<u32> = Vec::new();
     let mut positions: Vec<Vec<Option<u32>>> = vec![Vec::new(); lists.len()];
     for row in 0..frame.rows() {
-        let longest = elements
-            .iter()
-            .map(|list| list.range(row).len())
-            .max()
-            .unwrap_or(0);
-        let count = if longest == 0 && keep_empty {
-            1
-        } else {
-            longest
-        };
+        let longest = elements.iter().map(|list| list.range(row).len()).max().unwrap_or(0);
+        let count = if longest == 0 && keep_empty { 1 } else { longest };
         for i in 0..count {
             rows.push(row as u32);
             for (list, positions) in elements.iter().zip(&mut positions) {
@@ -221,18 +158,14 @@ fn unnest(
                 positions.push((i < range.len()).then(|| range.start + i as u32));
             }
             if rows.len() == FRAME_ROWS {
-                out.push(unnested(
-                    frame, lists, &elements, &rows, &positions, schema,
-                )?);
+                out.push(unnested(frame, lists, &elements, &rows, &positions, schema)?);
                 rows.clear();
                 positions.iter_mut().for_each(Vec::clear);
             }
         }
     }
     if !rows.is_empty() {
-        out.push(unnested(
-            frame, lists, &elements, &rows, &positions, schema,
-        )?);
+        out.push(unnested(frame, lists, &elements, &rows, &positions, schema)?);
     }
     Ok(())
 }
@@ -246,21 +179,12 @@ fn unnested(
     schema: &SchemaRef,
 ) -> Result<Frame, ExecError> {
     let row_indices = UInt32Array::from(rows.to_vec());
-    let columns = (0..frame.batch.num_columns()).map(|column| {
-        match lists.iter().position(|list| *list == column) {
-            Some(list) => take(
-                &elements[list].values,
-                &UInt32Array::from(positions[list].clone()),
-                None,
-            ),
-            None => take(frame.batch.column(column), &row_indices, None),
-        }
+    let columns = (0..frame.batch.num_columns()).map(|column| match lists.iter().position(|list| *list == column) {
+        Some(list) => take(&elements[list].values, &UInt32Array::from(positions[list].clone()), None),
+        None => take(frame.batch.column(column), &row_indices, None),
     });
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
-    let weights = frame
-        .weights
-        .as_ref()
-        .map(|weights| rows.iter().map(|row| weights[*row as usize]).collect());
+    let weights = frame.weights.as_ref().map(|weights| rows.iter().map(|row| weights[*row as usize]).collect());
     Ok(frame.with_rows(batch_of(schema, columns, rows.len())?, weights))
 }
 
@@ -278,36 +202,18 @@ impl Elements {
         let (values, ranges) = match array.data_type() {
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
-                let range = |row: usize| {
-                    list.value_offsets()[row] as u32..list.value_offsets()[row + 1] as u32
-                };
+                let range = |row: usize| list.value_offsets()[row] as u32..list.value_offsets()[row + 1] as u32;
                 (
                     Arc::clone(list.values()),
-                    rows.map(|row| {
-                        if valid(row) {
-                            range(row)
-                        } else {
-                            empty.clone()
-                        }
-                    })
-                    .collect(),
+                    rows.map(|row| if valid(row) { range(row) } else { empty.clone() }).collect(),
                 )
             }
             DataType::LargeList(_) => {
                 let list = array.as_list::<i64>();
-                let range = |row: usize| {
-                    list.value_offsets()[row] as u32..list.value_offsets()[row + 1] as u32
-                };
+                let range = |row: usize| list.value_offsets()[row] as u32..list.value_offsets()[row + 1] as u32;
                 (
                     Arc::clone(list.values()),
-                    rows.map(|row| {
-                        if valid(row) {
-                            range(row)
-                        } else {
-                            empty.clone()
-                        }
-                    })
-                    .collect(),
+                    rows.map(|row| if valid(row) { range(row) } else { empty.clone() }).collect(),
                 )
             }
             DataType::FixedSizeList(_, size) => {
@@ -316,14 +222,7 @@ impl Elements {
                 let range = |row: usize| row as u32 * size..(row as u32 + 1) * size;
                 (
                     Arc::clone(list.values()),
-                    rows.map(|row| {
-                        if valid(row) {
-                            range(row)
-                        } else {
-                            empty.clone()
-                        }
-                    })
-                    .collect(),
+                    rows.map(|row| if valid(row) { range(row) } else { empty.clone() }).collect(),
                 )
             }
             DataType::Null => (new_null_array(&DataType::Null, 0), vec![empty; array.len()]),

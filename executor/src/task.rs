@@ -94,23 +94,13 @@ impl OutEdge {
     async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
         let mut routed = Vec::new();
         for frame in self.steps.run(frame)? {
-            self.counters
-                .routed
-                .fetch_add(frame.rows() as u64, Ordering::Relaxed);
+            self.counters.routed.fetch_add(frame.rows() as u64, Ordering::Relaxed);
             self.route.route(frame, &mut routed)?;
         }
         for (task, frame) in routed {
-            self.counters
-                .delivered
-                .fetch_add(frame.rows() as u64, Ordering::Relaxed);
+            self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
             let (inbox, channel) = &self.targets[task as usize];
-            inbox
-                .send(Envelope {
-                    channel: *channel,
-                    message: Message::Frame(frame),
-                })
-                .await
-                .map_err(gone)?;
+            inbox.send(Envelope { channel: *channel, message: Message::Frame(frame) }).await.map_err(gone)?;
         }
         Ok(())
     }
@@ -135,13 +125,7 @@ impl Outbox {
             Self::Edges(edges) => {
                 for (inbox, channel) in edges.iter().flat_map(|edge| &edge.targets) {
                     let message = Message::Progress(epoch);
-                    inbox
-                        .send(Envelope {
-                            channel: *channel,
-                            message,
-                        })
-                        .await
-                        .map_err(gone)?;
+                    inbox.send(Envelope { channel: *channel, message }).await.map_err(gone)?;
                 }
                 Ok(())
             }
@@ -154,14 +138,9 @@ impl Outbox {
             return None;
         };
         (0..frame.rows()).find(|row| {
-            let weights = frame
-                .weights
-                .as_ref()
-                .map(|weights| weights[*row..=*row].into());
+            let weights = frame.weights.as_ref().map(|weights| weights[*row..=*row].into());
             let one = frame.with_rows(frame.batch.slice(*row, 1), weights);
-            edges
-                .iter()
-                .any(|edge| edge.steps.run(one.clone()).is_err())
+            edges.iter().any(|edge| edge.steps.run(one.clone()).is_err())
         })
     }
 }
@@ -187,18 +166,13 @@ impl OperatorTask {
         let mut progress = vec![Epoch::NONE; self.ports.len()];
         let mut done = Epoch::NONE;
         while done < Epoch::END {
-            let Envelope { channel, message } =
-                self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
+            let Envelope { channel, message } = self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
             match message {
                 Message::Frame(frame) => {
-                    self.counters
-                        .rows_in
-                        .fetch_add(frame.rows() as u64, Ordering::Relaxed);
+                    self.counters.rows_in.fetch_add(frame.rows() as u64, Ordering::Relaxed);
                     let (epoch, label) = (frame.epoch, &self.label);
                     let here = || format!("{label}, epoch {epoch}");
-                    self.operator
-                        .on_frame(self.ports[channel as usize], frame)
-                        .map_err(|error| error.at(here))?;
+                    self.operator.on_frame(self.ports[channel as usize], frame).map_err(|error| error.at(here))?;
                     if self.drain().await? == Step::Finished {
                         return self.finish().await;
                     }
@@ -211,9 +185,7 @@ impl OperatorTask {
                     }
                     done = least;
                     let label = &self.label;
-                    self.operator
-                        .on_progress(done)
-                        .map_err(|error| error.at(|| format!("{label}, epoch {done}")))?;
+                    self.operator.on_progress(done).map_err(|error| error.at(|| format!("{label}, epoch {done}")))?;
                     if self.drain().await? == Step::Finished {
                         return self.finish().await;
                     }
@@ -241,19 +213,11 @@ impl OperatorTask {
         let mut out = Vec::new();
         loop {
             let label = &self.label;
-            let step = self
-                .operator
-                .resume(&mut out)
-                .map_err(|error| error.at(|| label.clone()))?;
+            let step = self.operator.resume(&mut out).map_err(|error| error.at(|| label.clone()))?;
             for frame in out.drain(..) {
-                self.counters
-                    .rows_out
-                    .fetch_add(frame.rows() as u64, Ordering::Relaxed);
+                self.counters.rows_out.fetch_add(frame.rows() as u64, Ordering::Relaxed);
                 let label = &self.label;
-                self.outbox
-                    .send(frame)
-                    .await
-                    .map_err(|error| error.at(|| format!("after {label}")))?;
+                self.outbox.send(frame).await.map_err(|error| error.at(|| format!("after {label}")))?;
             }
             if step != Step::Full {
                 return Ok(step);
@@ -288,9 +252,7 @@ impl SourceTask {
             match self.policy {
                 _ if self.constant => self.emit(batch.clone(), epoch, row).await?,
                 EpochPolicy::Rows(rows) => {
-                    (epoch, in_epoch) = self
-                        .emit_by_rows(&batch, rows, (epoch, in_epoch), row)
-                        .await?;
+                    (epoch, in_epoch) = self.emit_by_rows(&batch, rows, (epoch, in_epoch), row).await?;
                 }
                 EpochPolicy::Interval(interval) => {
                     epoch = self.close_by_clock(epoch, interval).await?;
@@ -313,11 +275,9 @@ impl SourceTask {
     ) -> Result<(Epoch, u64), ExecError> {
         let mut at = 0;
         while at < batch.num_rows() {
-            let length =
-                (batch.num_rows() - at).min(usize::try_from(rows - in_epoch).unwrap_or(usize::MAX));
+            let length = (batch.num_rows() - at).min(usize::try_from(rows - in_epoch).unwrap_or(usize::MAX));
             self.granted(epoch).await?;
-            self.emit(batch.slice(at, length), epoch, first + at as u64)
-                .await?;
+            self.emit(batch.slice(at, length), epoch, first + at as u64).await?;
             at += length;
             in_epoch += length as u64;
             if in_epoch == rows {
@@ -332,27 +292,15 @@ impl SourceTask {
     /// Epochs cut by rows must be the same in every run, so the spring waits for its grant; the
     /// grant depends on the progress of the others, never on this spring's.
     async fn granted(&mut self, epoch: Epoch) -> Result<(), ExecError> {
-        let granted = self
-            .control
-            .granted
-            .wait_for(|granted| *granted >= epoch)
-            .await;
+        let granted = self.control.granted.wait_for(|granted| *granted >= epoch).await;
         granted.map(|_| ()).map_err(|_| ExecError::Cancelled)
     }
 
     /// Closes the epochs whose time is over. At the end of its grant, a spring goes on stamping
     /// the last granted epoch.
-    async fn close_by_clock(
-        &mut self,
-        epoch: Epoch,
-        interval: Duration,
-    ) -> Result<Epoch, ExecError> {
+    async fn close_by_clock(&mut self, epoch: Epoch, interval: Duration) -> Result<Epoch, ExecError> {
         let elapsed = self.control.clock.now().as_nanos() / interval.as_nanos().max(1);
-        let by_clock = Epoch(
-            u64::try_from(elapsed)
-                .unwrap_or(u64::MAX - 1)
-                .saturating_add(1),
-        );
+        let by_clock = Epoch(u64::try_from(elapsed).unwrap_or(u64::MAX - 1).saturating_add(1));
         let now = by_clock.min(*self.control.granted.borrow());
         if now > epoch {
             self.outbox.progress(Epoch(now.0 - 1)).await?;
@@ -361,12 +309,7 @@ impl SourceTask {
         Ok(epoch)
     }
 
-    async fn emit(
-        &mut self,
-        batch: RecordBatch,
-        epoch: Epoch,
-        first_row: u64,
-    ) -> Result<(), ExecError> {
+    async fn emit(&mut self, batch: RecordBatch, epoch: Epoch, first_row: u64) -> Result<(), ExecError> {
         let frame = Frame::inserts(batch, epoch);
         match self.outbox.send(frame.clone()).await {
             Ok(()) => Ok(()),
@@ -375,11 +318,7 @@ impl SourceTask {
                 let outbox = &self.outbox;
                 let place = || match outbox.failing_row(&frame) {
                     Some(row) => format!("stream {stream}, row {}", first_row + row as u64 + 1),
-                    None => format!(
-                        "stream {stream}, rows {} to {}",
-                        first_row + 1,
-                        first_row + frame.rows() as u64
-                    ),
+                    None => format!("stream {stream}, rows {} to {}", first_row + 1, first_row + frame.rows() as u64),
                 };
                 Err(error.at(place))
             }

@@ -19,10 +19,7 @@ impl Position {
 
     /// The position of a sqlparser location; `None` for the empty location 0:0.
     pub fn of(location: Location) -> Option<Self> {
-        (location.line > 0).then_some(Self {
-            line: location.line,
-            column: location.column,
-        })
+        (location.line > 0).then_some(Self { line: location.line, column: location.column })
     }
 
     /// The start of a sqlparser span; `None` for an empty span.
@@ -33,15 +30,9 @@ impl Position {
     /// A position inside a piece of text, seen from the text that holds the piece at `base`.
     pub fn within(self, base: Self) -> Self {
         if self.line == 1 {
-            Self {
-                line: base.line,
-                column: base.column + self.column - 1,
-            }
+            Self { line: base.line, column: base.column + self.column - 1 }
         } else {
-            Self {
-                line: base.line + self.line - 1,
-                column: self.column,
-            }
+            Self { line: base.line + self.line - 1, column: self.column }
         }
     }
 }
@@ -62,20 +53,12 @@ pub struct SqlError {
 impl SqlError {
     /// A syntax error.
     pub fn new(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            position: None,
-            hint: None,
-            unsupported: false,
-        }
+        Self { message: message.into(), position: None, hint: None, unsupported: false }
     }
 
     /// A statement that is understood but not supported.
     pub fn unsupported(message: impl Into<String>) -> Self {
-        Self {
-            unsupported: true,
-            ..Self::new(message)
-        }
+        Self { unsupported: true, ..Self::new(message) }
     }
 
     /// The same error at a place.
@@ -94,9 +77,7 @@ impl SqlError {
     /// text has no such line. Long lines are cut to a window around the caret.
     pub fn excerpt(text: &str, position: Position) -> Option<String> {
         const WINDOW: usize = 100;
-        let line = text
-            .lines()
-            .nth(usize::try_from(position.line).ok()?.checked_sub(1)?)?;
+        let line = text.lines().nth(usize::try_from(position.line).ok()?.checked_sub(1)?)?;
         let column = usize::try_from(position.column).ok()?.saturating_sub(1);
         let start = column.saturating_sub(WINDOW / 2);
         let shown: String = line.chars().skip(start).take(WINDOW).collect();
@@ -129,14 +110,7 @@ mod tests {
     #[test]
     fn excerpt_of_a_long_line_is_a_window() {
         let text = format!("{}x{}", "a".repeat(5_000), "b".repeat(5_000));
-        let shown = SqlError::excerpt(
-            &text,
-            Position {
-                line: 1,
-                column: 5_001,
-            },
-        )
-        .unwrap();
+        let shown = SqlError::excerpt(&text, Position { line: 1, column: 5_001 }).unwrap();
         let (line, caret) = shown.split_once('\n').unwrap();
         assert_eq!(line.chars().nth(caret.len() - 1), Some('x'));
         assert!(line.len() < 120);
@@ -145,13 +119,7 @@ mod tests {
     #[test]
     fn positions_compose() {
         let base = Position { line: 4, column: 3 };
-        assert_eq!(
-            Position { line: 1, column: 2 }.within(base),
-            Position { line: 4, column: 4 }
-        );
-        assert_eq!(
-            Position { line: 2, column: 2 }.within(base),
-            Position { line: 5, column: 2 }
-        );
+        assert_eq!(Position { line: 1, column: 2 }.within(base), Position { line: 4, column: 4 });
+        assert_eq!(Position { line: 2, column: 2 }.within(base), Position { line: 5, column: 2 });
     }
 }

@@ -8,9 +8,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Token, Tokenizer, TokenizerError};
 
 use crate::error::{Position, SqlError};
-use crate::statement::{
-    CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark,
-};
+use crate::statement::{CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark};
 use crate::suggest::closest;
 
 /// The SQL grammar of queries and expressions.
@@ -21,10 +19,8 @@ const MAX_STATEMENT: usize = 4 << 20;
 /// Deepest nesting of parentheses, subqueries and the like.
 const MAX_NESTING: usize = 100;
 
-const STATEMENTS: [&str; 11] = [
-    "SELECT", "CREATE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH", "VALUES",
-    "DESC",
-];
+const STATEMENTS: [&str; 11] =
+    ["SELECT", "CREATE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH", "VALUES", "DESC"];
 
 /// Parses one statement (without its `;`).
 ///
@@ -37,12 +33,8 @@ pub fn parse_statement(text: &str) -> Result<Statement, SqlError> {
             text.len()
         )));
     }
-    let tokens = Tokenizer::new(&GRAMMAR, text)
-        .tokenize_with_location()
-        .map_err(tokenizer_error)?;
-    let parser = Parser::new(&GRAMMAR)
-        .with_recursion_limit(MAX_NESTING)
-        .with_tokens_with_locations(tokens);
+    let tokens = Tokenizer::new(&GRAMMAR, text).tokenize_with_location().map_err(tokenizer_error)?;
+    let parser = Parser::new(&GRAMMAR).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
     let mut statement = StatementParser { parser, text };
     let parsed = statement.statement()?;
     statement.end()?;
@@ -62,8 +54,7 @@ impl StatementParser<'_> {
             Token::Word(word) => word.value.to_uppercase(),
             other => {
                 return Err(
-                    SqlError::new(format!("a statement cannot start with {other}"))
-                        .at(Position::of_span(first.span)),
+                    SqlError::new(format!("a statement cannot start with {other}")).at(Position::of_span(first.span))
                 );
             }
         };
@@ -79,11 +70,7 @@ impl StatementParser<'_> {
             "SET" => self.set(),
             "RESET" => {
                 self.parser.next_token();
-                Ok(Statement::Set {
-                    name: self.name()?,
-                    value: None,
-                    position: None,
-                })
+                Ok(Statement::Set { name: self.name()?, value: None, position: None })
             }
             "DROP" => self.drop(),
             _ => Err(self.unknown_statement(&word, Position::of_span(first.span))),
@@ -94,14 +81,14 @@ impl StatementParser<'_> {
         if self.parser.parse_statement().is_ok() {
             return SqlError::unsupported(format!("{word} is not supported"))
                 .at(position)
-                .hint(
-                    "streams are read with CREATE STREAM ... WITH (...) and queried with SELECT",
-                );
+                .hint("streams are read with CREATE STREAM ... WITH (...) and queried with SELECT");
         }
         let error = SqlError::new(format!("unknown statement {word}")).at(position);
         match closest(word, STATEMENTS) {
             Some(near) => error.hint(format!("did you mean {near}?")),
-            None => error.hint("statements are SELECT, CREATE STREAM, CREATE VIEW, EXPLAIN, SHOW, DESCRIBE, SET and DROP"),
+            None => {
+                error.hint("statements are SELECT, CREATE STREAM, CREATE VIEW, EXPLAIN, SHOW, DESCRIBE, SET and DROP")
+            }
         }
     }
 
@@ -137,15 +124,10 @@ impl StatementParser<'_> {
     }
 
     fn if_not_exists(&mut self) -> bool {
-        self.parser
-            .parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS])
+        self.parser.parse_keywords(&[Keyword::IF, Keyword::NOT, Keyword::EXISTS])
     }
 
-    fn create_stream(
-        &mut self,
-        or_replace: bool,
-        if_not_exists: bool,
-    ) -> Result<Statement, SqlError> {
+    fn create_stream(&mut self, or_replace: bool, if_not_exists: bool) -> Result<Statement, SqlError> {
         let name = self.name()?;
         let mut columns = Vec::new();
         let mut watermark = None;
@@ -178,29 +160,18 @@ impl StatementParser<'_> {
         let position = Position::of_span(self.parser.peek_token().span);
         let data_type = self.parser.parse_data_type().map_err(parser_error)?;
         let mut not_null = false;
-        while let Some(option) = self
-            .parser
-            .parse_optional_column_option()
-            .map_err(parser_error)?
-        {
+        while let Some(option) = self.parser.parse_optional_column_option().map_err(parser_error)? {
             match option {
                 ast::ColumnOption::NotNull => not_null = true,
                 ast::ColumnOption::Null => {}
                 other => {
-                    return Err(SqlError::unsupported(format!(
-                        "{other} is not supported on a stream's column"
-                    ))
-                    .at(position)
-                    .hint("a column has a name, a type and perhaps NOT NULL"));
+                    return Err(SqlError::unsupported(format!("{other} is not supported on a stream's column"))
+                        .at(position)
+                        .hint("a column has a name, a type and perhaps NOT NULL"));
                 }
             }
         }
-        Ok(StreamColumn {
-            name,
-            data_type,
-            not_null,
-            position,
-        })
+        Ok(StreamColumn { name, data_type, not_null, position })
     }
 
     fn watermark(&mut self) -> Result<Watermark, SqlError> {
@@ -230,20 +201,12 @@ impl StatementParser<'_> {
             self.expect(&Token::Eq, "an equals sign after the option's name")?;
             let position = Position::of_span(self.parser.peek_token().span);
             let value = self.plain_value()?;
-            options.push(StreamOption {
-                key,
-                value,
-                position,
-            });
+            options.push(StreamOption { key, value, position });
         }
         Ok(options)
     }
 
-    fn create_view(
-        &mut self,
-        or_replace: bool,
-        if_not_exists: bool,
-    ) -> Result<Statement, SqlError> {
+    fn create_view(&mut self, or_replace: bool, if_not_exists: bool) -> Result<Statement, SqlError> {
         let name = self.name()?;
         let mut columns = Vec::new();
         if self.consume(&Token::LParen) {
@@ -257,30 +220,19 @@ impl StatementParser<'_> {
         }
         self.expect_word("AS")?;
         let query = self.query()?;
-        Ok(Statement::CreateView(Box::new(CreateView {
-            name,
-            or_replace,
-            if_not_exists,
-            columns,
-            query,
-        })))
+        Ok(Statement::CreateView(Box::new(CreateView { name, or_replace, if_not_exists, columns, query })))
     }
 
     fn explain(&mut self) -> Result<Statement, SqlError> {
         self.parser.next_token();
         let next = self.parser.peek_token();
         if self.at_word("ANALYZE") || next.token == Token::LParen && self.explain_option() {
-            return Err(
-                SqlError::unsupported("this form of EXPLAIN is not supported")
-                    .at(Position::of_span(next.span))
-                    .hint("write EXPLAIN or EXPLAIN VERBOSE before the query"),
-            );
+            return Err(SqlError::unsupported("this form of EXPLAIN is not supported")
+                .at(Position::of_span(next.span))
+                .hint("write EXPLAIN or EXPLAIN VERBOSE before the query"));
         }
         let verbose = self.parser.parse_keyword(Keyword::VERBOSE);
-        Ok(Statement::Explain {
-            verbose,
-            query: self.query()?,
-        })
+        Ok(Statement::Explain { verbose, query: self.query()? })
     }
 
     fn explain_option(&self) -> bool {
@@ -304,24 +256,13 @@ impl StatementParser<'_> {
         let name = self.name()?;
         if !self.consume(&Token::Eq) && !self.parser.parse_keyword(Keyword::TO) {
             let found = self.parser.peek_token();
-            return Err(SqlError::new(format!(
-                "expected = after the setting's name, found {}",
-                found.token
-            ))
-            .at(Position::of_span(found.span))
-            .hint("write SET name = value"));
+            return Err(SqlError::new(format!("expected = after the setting's name, found {}", found.token))
+                .at(Position::of_span(found.span))
+                .hint("write SET name = value"));
         }
         let position = Position::of_span(self.parser.peek_token().span);
-        let value = if self.parser.parse_keyword(Keyword::DEFAULT) {
-            None
-        } else {
-            Some(self.plain_value()?)
-        };
-        Ok(Statement::Set {
-            name,
-            value,
-            position,
-        })
+        let value = if self.parser.parse_keyword(Keyword::DEFAULT) { None } else { Some(self.plain_value()?) };
+        Ok(Statement::Set { name, value, position })
     }
 
     fn drop(&mut self) -> Result<Statement, SqlError> {
@@ -337,11 +278,7 @@ impl StatementParser<'_> {
             }
         };
         let if_exists = self.parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
-        Ok(Statement::Drop {
-            kind,
-            name: self.name()?,
-            if_exists,
-        })
+        Ok(Statement::Drop { kind, name: self.name()?, if_exists })
     }
 
     fn query(&mut self) -> Result<Box<ast::Query>, SqlError> {
@@ -366,11 +303,9 @@ impl StatementParser<'_> {
     fn name(&mut self) -> Result<Ident, SqlError> {
         let name = self.parser.parse_identifier().map_err(parser_error)?;
         if self.parser.peek_token().token == Token::Period {
-            return Err(SqlError::unsupported(format!(
-                "a qualified name such as {name}.… is not supported"
-            ))
-            .at(Position::of_span(name.span))
-            .hint("there is one catalogue with one schema: use the plain name"));
+            return Err(SqlError::unsupported(format!("a qualified name such as {name}.… is not supported"))
+                .at(Position::of_span(name.span))
+                .hint("there is one catalogue with one schema: use the plain name"));
         }
         Ok(name)
     }
@@ -401,8 +336,7 @@ impl StatementParser<'_> {
 
     fn expected(&self, what: &str) -> SqlError {
         let found = self.parser.peek_token();
-        SqlError::new(format!("expected {what}, found {}", found.token))
-            .at(self.position_or_end(found.span))
+        SqlError::new(format!("expected {what}, found {}", found.token)).at(self.position_or_end(found.span))
     }
 
     fn end(&mut self) -> Result<(), SqlError> {
@@ -410,23 +344,15 @@ impl StatementParser<'_> {
         if next.token == Token::EOF {
             return Ok(());
         }
-        Err(SqlError::new(format!(
-            "unexpected {} after the end of the statement",
-            next.token
-        ))
-        .at(Position::of_span(next.span)))
+        Err(SqlError::new(format!("unexpected {} after the end of the statement", next.token))
+            .at(Position::of_span(next.span)))
     }
 
     /// The end of input has no span of its own: point behind the last character.
     fn position_or_end(&self, span: sqlparser::tokenizer::Span) -> Option<Position> {
         Position::of_span(span).or_else(|| {
             let line = self.text.lines().count().max(1) as u64;
-            let column = self
-                .text
-                .lines()
-                .last()
-                .map_or(0, |last| last.chars().count()) as u64
-                + 1;
+            let column = self.text.lines().last().map_or(0, |last| last.chars().count()) as u64 + 1;
             Some(Position { line, column })
         })
     }
@@ -441,29 +367,22 @@ fn parser_error(error: ParserError) -> SqlError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
         ParserError::RecursionLimitExceeded => {
-            return SqlError::new(format!(
-                "the statement is nested more than {MAX_NESTING} levels deep"
-            ))
-            .hint("remove redundant parentheses, or name parts of it with CREATE VIEW or WITH");
+            return SqlError::new(format!("the statement is nested more than {MAX_NESTING} levels deep"))
+                .hint("remove redundant parentheses, or name parts of it with CREATE VIEW or WITH");
         }
     };
     let Some((head, tail)) = message.rsplit_once(" at Line: ") else {
         return SqlError::new(lower_first(&message));
     };
-    let position = tail.split_once(", Column: ").and_then(|(line, column)| {
-        Some(Position {
-            line: line.parse().ok()?,
-            column: column.trim().parse().ok()?,
-        })
-    });
+    let position = tail
+        .split_once(", Column: ")
+        .and_then(|(line, column)| Some(Position { line: line.parse().ok()?, column: column.trim().parse().ok()? }));
     SqlError::new(lower_first(head)).at(position)
 }
 
 fn lower_first(message: &str) -> String {
     let mut chars = message.chars();
-    chars.next().map_or_else(String::new, |first| {
-        first.to_lowercase().chain(chars).collect()
-    })
+    chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
 #[cfg(test)]

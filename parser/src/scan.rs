@@ -42,10 +42,7 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
     let rest = &text[start..];
     let first = rest.chars().next()?;
     let (kind, length) = if rest.starts_with("--") {
-        (
-            Kind::LineComment,
-            Some(rest.find('\n').unwrap_or(rest.len())),
-        )
+        (Kind::LineComment, Some(rest.find('\n').unwrap_or(rest.len())))
     } else if rest.starts_with("/*") {
         (Kind::BlockComment, block_comment(rest))
     } else {
@@ -59,19 +56,11 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
             other => (Kind::Code(other), Some(other.len_utf8())),
         }
     };
-    Some(Segment {
-        kind,
-        start,
-        end: length.map_or(text.len(), |length| start + length),
-        closed: length.is_some(),
-    })
+    Some(Segment { kind, start, end: length.map_or(text.len(), |length| start + length), closed: length.is_some() })
 }
 
 fn continues_word(text: &str, at: usize) -> bool {
-    text[..at]
-        .chars()
-        .next_back()
-        .is_some_and(|c| c.is_alphanumeric() || c == '_')
+    text[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// Length of a quoted part that starts `rest`; a doubled quote stands for itself.
@@ -117,15 +106,10 @@ fn block_comment(rest: &str) -> Option<usize> {
 fn dollar(rest: &str) -> Option<Option<usize>> {
     let tag_end = 1 + rest[1..].find('$')?;
     let tag = &rest[1..tag_end];
-    let is_tag = !tag.starts_with(|c: char| c.is_ascii_digit())
-        && tag.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let is_tag = !tag.starts_with(|c: char| c.is_ascii_digit()) && tag.chars().all(|c| c.is_alphanumeric() || c == '_');
     if !is_tag {
         return None;
     }
     let quote = &rest[..=tag_end];
-    Some(
-        rest[quote.len()..]
-            .find(quote)
-            .map(|at| quote.len() + at + quote.len()),
-    )
+    Some(rest[quote.len()..].find(quote).map(|at| quote.len() + at + quote.len()))
 }

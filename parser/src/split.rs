@@ -37,11 +37,7 @@ pub enum Open {
 /// Cuts `text` into statements; empty ones are left out. The last piece may be open.
 pub fn split(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
-    let mut cursor = Cursor {
-        text,
-        at: 0,
-        position: Position::START,
-    };
+    let mut cursor = Cursor { text, at: 0, position: Position::START };
     let mut start = None;
     let mut depth = 0_usize;
     let mut open = Open::Nothing;
@@ -60,11 +56,7 @@ pub fn split(text: &str) -> Vec<Piece<'_>> {
         if end_of_statement {
             depth = 0;
             if let Some((from, position)) = start.take() {
-                pieces.push(Piece {
-                    text: text[from..segment.start].trim_end(),
-                    start: position,
-                    open: Open::Nothing,
-                });
+                pieces.push(Piece { text: text[from..segment.start].trim_end(), start: position, open: Open::Nothing });
             }
         } else if !segment.closed {
             open = match segment.kind {
@@ -77,23 +69,11 @@ pub fn split(text: &str) -> Vec<Piece<'_>> {
     }
     if let Some((from, position)) = start {
         if open == Open::Nothing {
-            open = if depth > 0 {
-                Open::Parenthesis
-            } else {
-                Open::Statement
-            };
+            open = if depth > 0 { Open::Parenthesis } else { Open::Statement };
         }
-        pieces.push(Piece {
-            text: text[from..].trim_end(),
-            start: position,
-            open,
-        });
+        pieces.push(Piece { text: text[from..].trim_end(), start: position, open });
     } else if open != Open::Nothing {
-        pieces.push(Piece {
-            text: "",
-            start: cursor.advance(text.len()),
-            open,
-        });
+        pieces.push(Piece { text: "", start: cursor.advance(text.len()), open });
     }
     pieces
 }
@@ -109,10 +89,7 @@ impl Cursor<'_> {
     fn advance(&mut self, to: usize) -> Position {
         for c in self.text[self.at..to].chars() {
             if c == '\n' {
-                self.position = Position {
-                    line: self.position.line + 1,
-                    column: 1,
-                };
+                self.position = Position { line: self.position.line + 1, column: 1 };
             } else {
                 self.position.column += 1;
             }
@@ -133,14 +110,7 @@ mod tests {
     #[test]
     fn cuts_at_semicolons_outside_quotes_and_comments() {
         let text = "SELECT ';' AS a; -- no; cut\nSELECT \"a;b\" /* ; /* ; */ */ FROM t;;\n$$a;b$$";
-        assert_eq!(
-            texts(text),
-            [
-                "SELECT ';' AS a",
-                "SELECT \"a;b\" /* ; /* ; */ */ FROM t",
-                "$$a;b$$"
-            ]
-        );
+        assert_eq!(texts(text), ["SELECT ';' AS a", "SELECT \"a;b\" /* ; /* ; */ */ FROM t", "$$a;b$$"]);
     }
 
     #[test]

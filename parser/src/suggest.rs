@@ -5,15 +5,8 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let name = name.to_lowercase();
     candidates
         .into_iter()
-        .map(|candidate| {
-            (
-                strsim::damerau_levenshtein(&name, &candidate.to_lowercase()),
-                candidate,
-            )
-        })
-        .filter(|(distance, candidate)| {
-            *distance <= (name.chars().count().max(candidate.chars().count()) / 3).max(1)
-        })
+        .map(|candidate| (strsim::damerau_levenshtein(&name, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, candidate)| *distance <= (name.chars().count().max(candidate.chars().count()) / 3).max(1))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }

@@ -37,9 +37,7 @@ fn variable(text: &str, at: usize, values: &BTreeMap<String, String>) -> Option<
     let rest = &text[at..];
     let quote = rest.chars().next().filter(|c| matches!(c, '\'' | '"'));
     let body = quote.map_or(rest, |_| &rest[1..]);
-    let length = body
-        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-        .unwrap_or(body.len());
+    let length = body.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(body.len());
     let value = values.get(&body[..length])?;
     let Some(quote) = quote else {
         return Some((value.clone(), at + length));
@@ -56,10 +54,7 @@ mod tests {
 
     #[test]
     fn replaces_the_three_forms_and_nothing_else() {
-        let values = BTreeMap::from([
-            ("n".to_owned(), "5".to_owned()),
-            ("s".to_owned(), "o'k".to_owned()),
-        ]);
+        let values = BTreeMap::from([("n".to_owned(), "5".to_owned()), ("s".to_owned(), "o'k".to_owned())]);
         let cases = [
             ("LIMIT :n", "LIMIT 5"),
             ("a = :'s'", "a = 'o''k'"),

@@ -102,11 +102,7 @@ pub struct Catalog {
 
 /// The catalogue's key for an identifier.
 pub fn fold(name: &Ident) -> String {
-    if name.quote_style.is_some() {
-        name.value.clone()
-    } else {
-        name.value.to_lowercase()
-    }
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
 }
 
 impl Catalog {
@@ -120,16 +116,12 @@ impl Catalog {
     /// # Errors
     /// No such relation, with a suggestion.
     pub fn resolve(&self, name: &Ident) -> Result<&Relation, PlanError> {
-        self.get(&fold(name))
-            .ok_or_else(|| self.unknown(&fold(name)).at(Position::of_span(name.span)))
+        self.get(&fold(name)).ok_or_else(|| self.unknown(&fold(name)).at(Position::of_span(name.span)))
     }
 
     /// The error for a name that is not there.
     pub fn unknown(&self, name: &str) -> PlanError {
-        let error = PlanError::new(
-            PlanErrorKind::UndefinedTable,
-            format!("there is no stream or view '{name}'"),
-        );
+        let error = PlanError::new(PlanErrorKind::UndefinedTable, format!("there is no stream or view '{name}'"));
         let error = if self.relations.is_empty() {
             error.hint("create one with CREATE STREAM name (columns) WITH (connector = 'file', path = '...')")
         } else {
@@ -142,21 +134,13 @@ impl Catalog {
     ///
     /// # Errors
     /// The name is taken and `replace` is not said, or it is taken by a relation of the other kind.
-    pub fn add(
-        &mut self,
-        name: &Ident,
-        relation: Relation,
-        replace: bool,
-    ) -> Result<(), PlanError> {
+    pub fn add(&mut self, name: &Ident, relation: Relation, replace: bool) -> Result<(), PlanError> {
         let key = fold(name);
         if let Some(present) = self.relations.get(&key)
             && (!replace || present.kind() != relation.kind())
         {
             let hint = if replace {
-                format!(
-                    "drop it first: DROP {} {key}",
-                    present.kind().to_uppercase()
-                )
+                format!("drop it first: DROP {} {key}", present.kind().to_uppercase())
             } else {
                 "write CREATE OR REPLACE, or IF NOT EXISTS, or drop it first".to_owned()
             };
@@ -181,20 +165,14 @@ impl Catalog {
         let relation = self.resolve(name)?;
         if relation.kind() != kind {
             let found = relation.kind();
-            return Err(PlanError::new(
-                PlanErrorKind::Semantic,
-                format!("'{key}' is a {found}, not a {kind}"),
-            )
-            .at(position)
-            .hint(format!("write DROP {} {key}", found.to_uppercase())));
+            return Err(PlanError::new(PlanErrorKind::Semantic, format!("'{key}' is a {found}, not a {kind}"))
+                .at(position)
+                .hint(format!("write DROP {} {key}", found.to_uppercase())));
         }
         if let Some(user) = self.views().find(|view| view.uses.contains(&key)) {
-            return Err(PlanError::new(
-                PlanErrorKind::Semantic,
-                format!("view '{}' uses {kind} '{key}'", user.name),
-            )
-            .at(position)
-            .hint(format!("drop the view first: DROP VIEW {}", user.name)));
+            return Err(PlanError::new(PlanErrorKind::Semantic, format!("view '{}' uses {kind} '{key}'", user.name))
+                .at(position)
+                .hint(format!("drop the view first: DROP VIEW {}", user.name)));
         }
         self.relations.remove(&key);
         Ok(())
@@ -202,21 +180,17 @@ impl Catalog {
 
     /// All streams, by name.
     pub fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
-        self.relations
-            .values()
-            .filter_map(|relation| match relation {
-                Relation::Stream(stream) => Some(stream),
-                Relation::View(_) => None,
-            })
+        self.relations.values().filter_map(|relation| match relation {
+            Relation::Stream(stream) => Some(stream),
+            Relation::View(_) => None,
+        })
     }
 
     /// All views, by name.
     pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.relations
-            .values()
-            .filter_map(|relation| match relation {
-                Relation::View(view) => Some(view),
-                Relation::Stream(_) => None,
-            })
+        self.relations.values().filter_map(|relation| match relation {
+            Relation::View(view) => Some(view),
+            Relation::Stream(_) => None,
+        })
     }
 }

@@ -47,19 +47,11 @@ pub(crate) struct Choice {
 ///
 /// # Errors
 /// `cell_memory` is too small for any matrix.
-pub(crate) fn choose(
-    settings: &Settings,
-    analysis: &Analysis,
-    volumes: Volumes,
-) -> Result<Choice, PlanError> {
+pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes) -> Result<Choice, PlanError> {
     let [left, right] = volumes.bytes();
     let rows = volumes.known_rows();
     let key = (!analysis.equality.is_empty()).then(|| key_partitioning(analysis));
-    let grid = analysis
-        .ranges
-        .iter()
-        .find_map(|range| grid_partitioning(range, rows))
-        .filter(|_| key.is_none());
+    let grid = analysis.ranges.iter().find_map(|range| grid_partitioning(range, rows)).filter(|_| key.is_none());
     let any_shape = match (settings.matrix, settings.cell_memory) {
         (Some(shape), _) => shape,
         (None, Some(bound)) => shape_for_memory(bound.get() as f64, MAX_PARALLELISM, left, right)
@@ -67,23 +59,17 @@ pub(crate) fn choose(
         (None, None) => shape_for_cells(settings.parallelism, left, right),
     };
     let cells = match settings.cell_memory {
-        Some(bound) => ((left + right) / bound.get() as f64)
-            .ceil()
-            .clamp(1.0, f64::from(MAX_PARALLELISM)) as u32,
+        Some(bound) => ((left + right) / bound.get() as f64).ceil().clamp(1.0, f64::from(MAX_PARALLELISM)) as u32,
         None => settings.parallelism,
     };
     let any = Layout::any(any_shape);
-    let bucketed = key
-        .or(grid)
-        .map(|partitioning| Layout::bucketed(partitioning, cells));
+    let bucketed = key.or(grid).map(|partitioning| Layout::bucketed(partitioning, cells));
     let network = |layout: &Layout| {
         let copies = layout.replication();
         rows[0] * copies[0] + rows[1] * copies[1]
     };
     let (layout, reason) = match bucketed.clone() {
-        _ if settings.matrix.is_some() => {
-            (any.clone(), "SET matrix asks for this shape".to_owned())
-        }
+        _ if settings.matrix.is_some() => (any.clone(), "SET matrix asks for this shape".to_owned()),
         Some(bucketed) if network(&any) > STRIP_PREFERENCE * network(&bucketed) => {
             let why = match bucketed.partitioning {
                 Partitioning::Key { .. } => "equality keys: no row is copied",
@@ -93,10 +79,7 @@ pub(crate) fn choose(
         }
         _ => (any.clone(), reason(any_shape, settings, volumes)),
     };
-    let strip = Layout::any(Shape {
-        rows: 1,
-        columns: any_shape.cells(),
-    });
+    let strip = Layout::any(Shape { rows: 1, columns: any_shape.cells() });
     let mut alternatives = Vec::new();
     let mut consider = |name: &str, candidate: Option<&Layout>, note: &str| {
         if candidate.is_some_and(|candidate| *candidate == layout) {
@@ -114,44 +97,32 @@ pub(crate) fn choose(
     };
     consider("matrix", Some(&any), "whatever the skew");
     if strip != any {
-        consider(
-            "strip",
-            Some(&strip),
-            "copies the whole left side everywhere",
-        );
+        consider("strip", Some(&strip), "copies the whole left side everywhere");
     }
     match &bucketed {
         Some(bucketed) => consider("hash", Some(bucketed), "balanced only if the keys are"),
         None => consider("hash", None, "not possible: no equality keys"),
     }
-    Ok(Choice {
-        layout,
-        alternatives,
-        reason,
-    })
+    Ok(Choice { layout, alternatives, reason })
 }
 
 fn too_small(bound: u64, left: f64, right: f64) -> PlanError {
     PlanError::new(
         PlanErrorKind::Setting,
-        format!("cell_memory of {bound} bytes is too small: {MAX_PARALLELISM} cells do not hold {:.0} and {:.0} bytes", left, right),
+        format!(
+            "cell_memory of {bound} bytes is too small: {MAX_PARALLELISM} cells do not hold {:.0} and {:.0} bytes",
+            left, right
+        ),
     )
     .hint("SET cell_memory to more, or to 'off'")
 }
 
 fn reason(shape: Shape, settings: &Settings, volumes: Volumes) -> String {
-    let known = if volumes.rows.iter().all(Option::is_some) {
-        ""
-    } else {
-        " (sizes unknown: taken as equal)"
-    };
+    let known = if volumes.rows.iter().all(Option::is_some) { "" } else { " (sizes unknown: taken as equal)" };
     match settings.cell_memory {
         Some(bound) => format!("the fewest cells that hold at most {bound} bytes each{known}"),
         None if shape == Shape::ONE => format!("one cell{known}"),
-        None => format!(
-            "at most {} cells with the least |R|/r + |S|/c{known}",
-            settings.parallelism
-        ),
+        None => format!("at most {} cells with the least |R|/r + |S|/c{known}", settings.parallelism),
     }
 }
 
@@ -163,11 +134,7 @@ fn key_partitioning(analysis: &Analysis) -> Partitioning {
 /// A grid for a band over whole numbers. Floats are left to the matrix: NaN and infinities
 /// compare in ways that a grid cannot follow.
 fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
-    let Bounds::Exact {
-        lower: Some(lower),
-        upper: Some(upper),
-    } = range.bounds
-    else {
+    let Bounds::Exact { lower: Some(lower), upper: Some(upper) } = range.bounds else {
         return None;
     };
     if range.left.limit.is_some() || range.right.limit.is_some() {
@@ -175,17 +142,6 @@ fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
     }
     let span = upper.checked_sub(lower).filter(|span| *span >= 0)?;
     let width = span.max(1).checked_mul(GRID_WIDTHS_OF_BAND)?;
-    let home = if rows[0] >= rows[1] {
-        Side::Left
-    } else {
-        Side::Right
-    };
-    Some(Partitioning::Grid(Grid {
-        home,
-        left: range.left.clone(),
-        right: range.right.clone(),
-        lower,
-        upper,
-        width,
-    }))
+    let home = if rows[0] >= rows[1] { Side::Left } else { Side::Right };
+    Some(Partitioning::Grid(Grid { home, left: range.left.clone(), right: range.right.clone(), lower, upper, width }))
 }

@@ -17,33 +17,21 @@ use crate::expr::{ScalarExpr, plain_schema};
 ///
 /// # Errors
 /// A plan that this build cannot run (see [`ScalarExpr::to_datafusion`]).
-pub fn compile(
-    expr: &ScalarExpr,
-    schema: &SchemaRef,
-) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+pub fn compile(expr: &ScalarExpr, schema: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     let schema = DFSchema::try_from(plain_schema(schema))?;
     let logical = expr.to_datafusion()?;
-    let physical = create_physical_expr(
-        &logical,
-        &schema,
-        &ExecutionProps::new(),
-        &PhysicalPlanningContext::default(),
-    )?;
+    let physical =
+        create_physical_expr(&logical, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
     checked(physical)
 }
 
 /// `expr` with every `+ - *` failing on overflow.
-pub(crate) fn checked(
-    expr: Arc<dyn PhysicalExpr>,
-) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
+pub(crate) fn checked(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, DataFusionError> {
     expr.transform_up(|node| {
         let Some(binary) = node.downcast_ref::<BinaryExpr>() else {
             return Ok(Transformed::no(node));
         };
-        if !matches!(
-            binary.op(),
-            Operator::Plus | Operator::Minus | Operator::Multiply
-        ) {
+        if !matches!(binary.op(), Operator::Plus | Operator::Minus | Operator::Multiply) {
             return Ok(Transformed::no(node));
         }
         let checked = binary.clone().with_fail_on_overflow(true);

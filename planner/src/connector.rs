@@ -63,13 +63,7 @@ pub struct CsvFormat {
 
 impl Default for CsvFormat {
     fn default() -> Self {
-        Self {
-            header: true,
-            delimiter: b',',
-            quote: b'"',
-            null: String::new(),
-            max_record_bytes: 1 << 20,
-        }
+        Self { header: true, delimiter: b',', quote: b'"', null: String::new(), max_record_bytes: 1 << 20 }
     }
 }
 
@@ -175,8 +169,7 @@ const TABLE: [OptionRow; 9] = [
         takes: "a number of bytes from 64 to 1073741824",
         csv_only: true,
         set: |draft, text| {
-            draft.csv.max_record_bytes =
-                text.parse().ok().filter(|n| (64..=1 << 30).contains(n))?;
+            draft.csv.max_record_bytes = text.parse().ok().filter(|n| (64..=1 << 30).contains(n))?;
             Some(())
         },
     },
@@ -201,23 +194,17 @@ impl SourceSpec {
         for option in &stream.options {
             let key = option.key.value.to_lowercase();
             if seen.contains(&key) {
-                return Err(PlanError::new(
-                    PlanErrorKind::Setting,
-                    format!("option {key} is given twice"),
-                )
-                .at(Position::of_span(option.key.span)));
+                return Err(PlanError::new(PlanErrorKind::Setting, format!("option {key} is given twice"))
+                    .at(Position::of_span(option.key.span)));
             }
             apply(&mut draft, &key, option)?;
             seen.push(key);
         }
         let name_position = Position::of_span(stream.name.span);
         let path = draft.path.ok_or_else(|| {
-            PlanError::new(
-                PlanErrorKind::Setting,
-                format!("stream {} has no path", stream.name.value),
-            )
-            .at(name_position)
-            .hint("say where its rows are: WITH (connector = 'file', path = 'data.csv')")
+            PlanError::new(PlanErrorKind::Setting, format!("stream {} has no path", stream.name.value))
+                .at(name_position)
+                .hint("say where its rows are: WITH (connector = 'file', path = 'data.csv')")
         })?;
         let parquet = match draft.format.as_deref() {
             Some(format) => format == "parquet",
@@ -230,42 +217,25 @@ impl SourceSpec {
             )
             .at(name_position));
         }
-        let format = if parquet {
-            FileFormat::Parquet
-        } else {
-            FileFormat::Csv(draft.csv)
-        };
-        Ok(Self::File(FileSpec {
-            path,
-            format,
-            on_error: draft.on_error.unwrap_or(OnError::Fail),
-        }))
+        let format = if parquet { FileFormat::Parquet } else { FileFormat::Csv(draft.csv) };
+        Ok(Self::File(FileSpec { path, format, on_error: draft.on_error.unwrap_or(OnError::Fail) }))
     }
 }
 
 fn apply(draft: &mut Draft, key: &str, option: &StreamOption) -> Result<(), PlanError> {
     let row = TABLE.iter().find(|row| row.name == key).ok_or_else(|| {
         let names = TABLE.iter().map(|row| row.name);
-        PlanError::new(
-            PlanErrorKind::Setting,
-            format!("there is no option '{}'", option.key.value),
-        )
-        .hint(format!(
-            "the options of a file are {}",
-            names.clone().collect::<Vec<_>>().join(", ")
-        ))
-        .suggest(key, names)
-        .at(Position::of_span(option.key.span))
+        PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
+            .hint(format!("the options of a file are {}", names.clone().collect::<Vec<_>>().join(", ")))
+            .suggest(key, names)
+            .at(Position::of_span(option.key.span))
     })?;
     if row.csv_only {
         draft.csv_only.push(row.name);
     }
     (row.set)(draft, &option.value).ok_or_else(|| {
-        PlanError::new(
-            PlanErrorKind::Setting,
-            format!("'{}' is not a value for option {key}", option.value),
-        )
-        .hint(format!("{key} takes {}", row.takes))
-        .at(option.position)
+        PlanError::new(PlanErrorKind::Setting, format!("'{}' is not a value for option {key}", option.value))
+            .hint(format!("{key} takes {}", row.takes))
+            .at(option.position)
     })
 }

@@ -51,13 +51,7 @@ pub struct PlanError {
 impl PlanError {
     /// An error without position, hint or source.
     pub fn new(kind: PlanErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            position: None,
-            hint: None,
-            source: None,
-        }
+        Self { kind, message: message.into(), position: None, hint: None, source: None }
     }
 
     /// Understood, but not supported; `hint` names what works instead.
@@ -81,10 +75,7 @@ impl PlanError {
 
     /// The same error with the error below it.
     #[must_use]
-    pub fn caused_by(
-        mut self,
-        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Self {
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
@@ -101,42 +92,18 @@ impl PlanError {
 
 impl From<SqlError> for PlanError {
     fn from(error: SqlError) -> Self {
-        let kind = if error.unsupported {
-            PlanErrorKind::Unsupported
-        } else {
-            PlanErrorKind::Syntax
-        };
-        Self {
-            kind,
-            message: error.message,
-            position: error.position,
-            hint: error.hint,
-            source: None,
-        }
+        let kind = if error.unsupported { PlanErrorKind::Unsupported } else { PlanErrorKind::Syntax };
+        Self { kind, message: error.message, position: error.position, hint: error.hint, source: None }
     }
 }
 
 impl From<DataFusionError> for PlanError {
     fn from(error: DataFusionError) -> Self {
-        let position = error
-            .diagnostic()
-            .and_then(|diagnostic| diagnostic.span)
-            .and_then(|span| {
-                Some(Position {
-                    line: span.start.line,
-                    column: span.start.column,
-                })
-                .filter(|position| position.line > 0)
-            });
+        let position = error.diagnostic().and_then(|diagnostic| diagnostic.span).and_then(|span| {
+            Some(Position { line: span.start.line, column: span.start.column }).filter(|position| position.line > 0)
+        });
         let (kind, message) = describe(error.find_root());
-        Self {
-            kind,
-            message,
-            position,
-            hint: None,
-            source: None,
-        }
-        .caused_by(error)
+        Self { kind, message, position, hint: None, source: None }.caused_by(error)
     }
 }
 
@@ -151,23 +118,18 @@ fn describe(error: &DataFusionError) -> (PlanErrorKind, String) {
         DataFusionError::NotImplemented(message) => (Kind::Unsupported, clean(message)),
         DataFusionError::ArrowError(arrow, _) => {
             let message = arrow.to_string();
-            let kind = if message.contains("Overflow")
-                || message.contains("overflow")
-                || message.contains("Divide by zero")
-            {
-                Kind::Arithmetic
-            } else {
-                Kind::Semantic
-            };
+            let kind =
+                if message.contains("Overflow") || message.contains("overflow") || message.contains("Divide by zero") {
+                    Kind::Arithmetic
+                } else {
+                    Kind::Semantic
+                };
             (kind, clean(&message))
         }
         DataFusionError::Plan(message) | DataFusionError::Execution(message) => {
             let kind = if message.contains("Invalid function") {
                 Kind::UndefinedFunction
-            } else if message.contains("coerc")
-                || message.contains("types")
-                || message.contains("type ")
-            {
+            } else if message.contains("coerc") || message.contains("types") || message.contains("type ") {
                 Kind::Type
             } else {
                 Kind::Semantic
@@ -180,17 +142,9 @@ fn describe(error: &DataFusionError) -> (PlanErrorKind, String) {
 
 /// The message without the name of the library's error classes and its notes to its developers.
 fn clean(message: &str) -> String {
-    let prefixes = [
-        "Error during planning: ",
-        "Execution error: ",
-        "Arrow error: ",
-        "Arithmetic overflow: ",
-    ];
+    let prefixes = ["Error during planning: ", "Execution error: ", "Arrow error: ", "Arithmetic overflow: "];
     let mut message = message.trim();
-    while let Some(rest) = prefixes
-        .iter()
-        .find_map(|prefix| message.strip_prefix(prefix))
-    {
+    while let Some(rest) = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix)) {
         message = rest;
     }
     let end = message
@@ -202,10 +156,5 @@ fn clean(message: &str) -> String {
 
 fn first_sentence(message: &str) -> String {
     let cleaned = clean(message);
-    cleaned
-        .split(". Valid fields")
-        .next()
-        .unwrap_or_default()
-        .trim_end_matches('.')
-        .to_owned()
+    cleaned.split(". Valid fields").next().unwrap_or_default().trim_end_matches('.').to_owned()
 }

@@ -9,8 +9,8 @@ use crate::Plan;
 use crate::connector::SourceSpec;
 use crate::expr::ScalarExpr;
 use crate::physical::{
-    Aggregate, Alternative, Dag, Exchange, Join, LocalIndexKind, Operator, OperatorId,
-    OperatorKind, Sink, SinkMode, Step,
+    Aggregate, Alternative, Dag, Exchange, Join, LocalIndexKind, Operator, OperatorId, OperatorKind, Sink, SinkMode,
+    Step,
 };
 use crate::theta::{Bounds, IndexKey, Range};
 
@@ -34,48 +34,25 @@ pub(crate) fn explain(plan: &Plan, verbose: bool) -> String {
 }
 
 fn names(schema: &SchemaRef) -> Vec<String> {
-    schema
-        .fields()
-        .iter()
-        .map(|field| field.name().clone())
-        .collect()
+    schema.fields().iter().map(|field| field.name().clone()).collect()
 }
 
 fn list(exprs: &[ScalarExpr], columns: &[String]) -> String {
-    exprs
-        .iter()
-        .map(|expr| expr.display(columns))
-        .collect::<Vec<_>>()
-        .join(", ")
+    exprs.iter().map(|expr| expr.display(columns)).collect::<Vec<_>>().join(", ")
 }
 
 fn explain_operator(dag: &Dag, id: OperatorId, operator: &Operator, out: &mut String) {
-    let tasks = if operator.tasks == 1 {
-        "1 task".to_owned()
-    } else {
-        format!("{} tasks", operator.tasks)
-    };
+    let tasks = if operator.tasks == 1 { "1 task".to_owned() } else { format!("{} tasks", operator.tasks) };
     let rows = operator.rows.map_or_else(|| "unknown".to_owned(), count);
-    let changes = if operator.retracts {
-        ", inserts and deletes"
-    } else {
-        ""
-    };
-    let _ = writeln!(
-        out,
-        "{} ({tasks}, about {rows} rows{changes})",
-        dag.label(id)
-    );
+    let changes = if operator.retracts { ", inserts and deletes" } else { "" };
+    let _ = writeln!(out, "{} ({tasks}, about {rows} rows{changes})", dag.label(id));
     for edge in dag.edges.iter().filter(|edge| edge.to == id) {
         explain_edge(dag, edge.from, &edge.steps, &edge.exchange, out);
     }
     match &operator.kind {
         OperatorKind::Source(source) => {
-            let columns: Vec<_> = source
-                .projection
-                .iter()
-                .map(|c| source.columns.field(*c as usize).name().as_str())
-                .collect();
+            let columns: Vec<_> =
+                source.projection.iter().map(|c| source.columns.field(*c as usize).name().as_str()).collect();
             let spec = match &source.spec {
                 SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
                 SourceSpec::Values(rows) => format!("{} constant rows", rows.len()),
@@ -88,31 +65,17 @@ fn explain_operator(dag: &Dag, id: OperatorId, operator: &Operator, out: &mut St
     }
 }
 
-fn explain_edge(
-    dag: &Dag,
-    from: OperatorId,
-    steps: &[Step],
-    exchange: &Exchange,
-    out: &mut String,
-) {
+fn explain_edge(dag: &Dag, from: OperatorId, steps: &[Step], exchange: &Exchange, out: &mut String) {
     let mut columns = names(&dag.operator(from).schema);
     let _ = writeln!(out, "  <- {}", dag.label(from));
     for step in steps {
         let text = match step {
-            Step::Filter(exprs) => format!(
-                "filter: {}",
-                exprs
-                    .iter()
-                    .map(|e| e.display(&columns))
-                    .collect::<Vec<_>>()
-                    .join(" AND ")
-            ),
+            Step::Filter(exprs) => {
+                format!("filter: {}", exprs.iter().map(|e| e.display(&columns)).collect::<Vec<_>>().join(" AND "))
+            }
             Step::Project { exprs, .. } => format!("project: {}", list(exprs, &columns)),
             Step::Unnest { lists, .. } => {
-                let lists: Vec<_> = lists
-                    .iter()
-                    .map(|list| columns[*list as usize].as_str())
-                    .collect();
+                let lists: Vec<_> = lists.iter().map(|list| columns[*list as usize].as_str()).collect();
                 format!("unnest: {}", lists.join(", "))
             }
         };
@@ -131,45 +94,18 @@ fn explain_edge(
 
 fn explain_join(join: &Join, out: &mut String) {
     let sides = [names(&join.inputs[0]), names(&join.inputs[1])];
-    let qualified = |side: &str, names: &[String]| {
-        names
-            .iter()
-            .map(|name| format!("{side}.{name}"))
-            .collect::<Vec<_>>()
-    };
+    let qualified =
+        |side: &str, names: &[String]| names.iter().map(|name| format!("{side}.{name}")).collect::<Vec<_>>();
     let [left, right] = [qualified("L", &sides[0]), qualified("R", &sides[1])];
     let pair: Vec<String> = left.iter().chain(&right).cloned().collect();
-    let condition = join
-        .condition
-        .iter()
-        .map(|e| e.display(&pair))
-        .collect::<Vec<_>>()
-        .join(" AND ");
-    let _ = writeln!(
-        out,
-        "  condition: {}",
-        if condition.is_empty() {
-            "none"
-        } else {
-            &condition
-        }
-    );
+    let condition = join.condition.iter().map(|e| e.display(&pair)).collect::<Vec<_>>().join(" AND ");
+    let _ = writeln!(out, "  condition: {}", if condition.is_empty() { "none" } else { &condition });
     let _ = writeln!(out, "  class: {}", join.report.class);
     let replication = join.layout.replication();
-    let _ = writeln!(
-        out,
-        "  layout: {} ({})",
-        join.layout.name(),
-        join.report.reason
-    );
-    let _ = writeln!(
-        out,
-        "  replication: left {:.2}, right {:.2}",
-        replication[0], replication[1]
-    );
+    let _ = writeln!(out, "  layout: {} ({})", join.layout.name(), join.report.reason);
+    let _ = writeln!(out, "  replication: left {:.2}, right {:.2}", replication[0], replication[1]);
     let cells = f64::from(join.layout.cells());
-    let per_cell =
-        |side: usize| join.report.rows[side].map(|rows| rows * replication[side] / cells);
+    let per_cell = |side: usize| join.report.rows[side].map(|rows| rows * replication[side] / cells);
     if let (Some(left_rows), Some(right_rows)) = (per_cell(0), per_cell(1)) {
         let bytes = left_rows * join.report.row_bytes[0] + right_rows * join.report.row_bytes[1];
         let _ = writeln!(
@@ -213,17 +149,10 @@ fn instead(alternative: &Alternative) -> String {
 
 fn local_index(join: &Join, [left, right]: [&[String]; 2]) -> String {
     let keys = || {
-        let pairs = join
-            .equality
-            .iter()
-            .map(|(l, r)| format!("{} = {}", l.display(left), r.display(right)));
+        let pairs = join.equality.iter().map(|(l, r)| format!("{} = {}", l.display(left), r.display(right)));
         pairs.collect::<Vec<_>>().join(", ")
     };
-    let range = || {
-        join.range
-            .as_ref()
-            .map_or_else(String::new, |range| self::range(range, left, right))
-    };
+    let range = || join.range.as_ref().map_or_else(String::new, |range| self::range(range, left, right));
     match join.local_index() {
         LocalIndexKind::Hash => format!("hash on {}", keys()),
         LocalIndexKind::HashSorted => format!("hash on {}, sorted by {}", keys(), range()),
@@ -234,10 +163,7 @@ fn local_index(join: &Join, [left, right]: [&[String]; 2]) -> String {
 
 fn range(range: &Range, left: &[String], right: &[String]) -> String {
     let difference = format!("{} - {}", key(&range.left, left), key(&range.right, right));
-    let limit = range
-        .left
-        .limit
-        .map_or_else(String::new, |limit| format!(", for keys within {limit:.0}"));
+    let limit = range.left.limit.map_or_else(String::new, |limit| format!(", for keys within {limit:.0}"));
     let bounded = match range.bounds {
         Bounds::Exact { lower, upper } => interval(&difference, lower, upper),
         Bounds::Float { lower, upper } => interval(&difference, lower, upper),
@@ -247,11 +173,7 @@ fn range(range: &Range, left: &[String], right: &[String]) -> String {
                 (true, false) => ">=",
                 _ => "<=",
             };
-            format!(
-                "{} {op} {}",
-                key(&range.left, left),
-                key(&range.right, right)
-            )
+            format!("{} {op} {}", key(&range.left, left), key(&range.right, right))
         }
     };
     bounded + &limit
@@ -276,11 +198,7 @@ fn key(key: &IndexKey, columns: &[String]) -> String {
             factor => format!("{factor} * ({})", term.expr.display(columns)),
         })
         .collect();
-    if terms.len() == 1 {
-        terms.concat()
-    } else {
-        format!("({})", terms.join(" + "))
-    }
+    if terms.len() == 1 { terms.concat() } else { format!("({})", terms.join(" + ")) }
 }
 
 fn explain_aggregate(aggregate: &Aggregate, out: &mut String) {
@@ -289,14 +207,9 @@ fn explain_aggregate(aggregate: &Aggregate, out: &mut String) {
         let _ = writeln!(out, "  groups: {}", list(&aggregate.groups, &columns));
     }
     let calls = aggregate.aggregates.iter().map(|call| {
-        let argument = call
-            .argument
-            .as_ref()
-            .map_or_else(|| "*".to_owned(), |argument| argument.display(&columns));
+        let argument = call.argument.as_ref().map_or_else(|| "*".to_owned(), |argument| argument.display(&columns));
         let distinct = if call.distinct { "DISTINCT " } else { "" };
-        let filter = call.filter.as_ref().map_or_else(String::new, |f| {
-            format!(" FILTER ({})", f.display(&columns))
-        });
+        let filter = call.filter.as_ref().map_or_else(String::new, |f| format!(" FILTER ({})", f.display(&columns)));
         format!("{}({distinct}{argument}){filter}", call.function.name())
     });
     let calls = calls.collect::<Vec<_>>().join(", ");
@@ -309,29 +222,17 @@ fn explain_sink(sink: &Sink, out: &mut String) {
     let columns = names(&sink.input);
     let cut = |skip: u64, limit: Option<u64>| {
         let limit = limit.map_or_else(String::new, |limit| format!(", limit {limit}"));
-        if skip > 0 {
-            format!("{limit}, offset {skip}")
-        } else {
-            limit
-        }
+        if skip > 0 { format!("{limit}, offset {skip}") } else { limit }
     };
     let text = match &sink.mode {
         SinkMode::Append { skip, limit } => format!("rows as they come{}", cut(*skip, *limit)),
         SinkMode::Changelog => "the changes of each epoch".to_owned(),
         SinkMode::Final { order, skip, limit } => {
-            let keys = order.iter().map(|key| {
-                format!(
-                    "{}{}",
-                    key.expr.display(&columns),
-                    if key.descending { " DESC" } else { "" }
-                )
-            });
+            let keys = order
+                .iter()
+                .map(|key| format!("{}{}", key.expr.display(&columns), if key.descending { " DESC" } else { "" }));
             let keys = keys.collect::<Vec<_>>().join(", ");
-            let order = if keys.is_empty() {
-                keys
-            } else {
-                format!(", ordered by {keys}")
-            };
+            let order = if keys.is_empty() { keys } else { format!(", ordered by {keys}") };
             format!("the result at the end{order}{}", cut(*skip, *limit))
         }
     };

@@ -134,29 +134,20 @@ impl Literal {
         let batch = arrow::array::RecordBatch::try_new(Arc::clone(&schema), vec![array])?;
         let mut writer = StreamWriter::try_new(Vec::new(), &schema)?;
         writer.write(&batch)?;
-        Ok(Self {
-            ipc: writer.into_inner()?,
-            text: literal_text(value),
-        })
+        Ok(Self { ipc: writer.into_inner()?, text: literal_text(value) })
     }
 
     fn value(&self) -> Result<ScalarValue, DataFusionError> {
         let mut reader = StreamReader::try_new(self.ipc.as_slice(), None)?;
-        let batch = reader
-            .next()
-            .transpose()?
-            .filter(|batch| batch.num_rows() == 1);
-        let batch = batch
-            .ok_or_else(|| DataFusionError::Internal("a literal without a value".to_owned()))?;
+        let batch = reader.next().transpose()?.filter(|batch| batch.num_rows() == 1);
+        let batch = batch.ok_or_else(|| DataFusionError::Internal("a literal without a value".to_owned()))?;
         ScalarValue::try_from_array(batch.column(0), 0)
     }
 }
 
 fn literal_text(value: &ScalarValue) -> String {
     match value {
-        ScalarValue::Utf8(Some(text))
-        | ScalarValue::LargeUtf8(Some(text))
-        | ScalarValue::Utf8View(Some(text)) => {
+        ScalarValue::Utf8(Some(text)) | ScalarValue::LargeUtf8(Some(text)) | ScalarValue::Utf8View(Some(text)) => {
             format!("'{}'", text.replace('\'', "''"))
         }
         value if value.is_null() => "NULL".to_owned(),
@@ -190,11 +181,9 @@ impl ScalarExpr {
             Expr::Alias(Alias { expr, .. }) => one(expr)?,
             Expr::Column(column) => Self::Column(schema.index_of_column(column)? as u32),
             Expr::Literal(value, _) => Self::Literal(Literal::new(value)?),
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) => Self::Binary {
-                op: op.to_string(),
-                left: boxed(left)?,
-                right: boxed(right)?,
-            },
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+                Self::Binary { op: op.to_string(), left: boxed(left)?, right: boxed(right)? }
+            }
             Expr::Not(e) => Self::Unary(Unary::Not, boxed(e)?),
             Expr::Negative(e) => Self::Unary(Unary::Negative, boxed(e)?),
             Expr::IsNull(e) => Self::Unary(Unary::IsNull, boxed(e)?),
@@ -205,27 +194,14 @@ impl ScalarExpr {
             Expr::IsNotTrue(e) => Self::Unary(Unary::IsNotTrue, boxed(e)?),
             Expr::IsNotFalse(e) => Self::Unary(Unary::IsNotFalse, boxed(e)?),
             Expr::IsNotUnknown(e) => Self::Unary(Unary::IsNotUnknown, boxed(e)?),
-            Expr::Between(Between {
-                expr,
-                negated,
-                low,
-                high,
-            }) => {
+            Expr::Between(Between { expr, negated, low, high }) => {
                 let (expr, low, high) = (boxed(expr)?, boxed(low)?, boxed(high)?);
-                let (from, to, both) = if *negated {
-                    ("<", ">", "OR")
-                } else {
-                    (">=", "<=", "AND")
-                };
+                let (from, to, both) = if *negated { ("<", ">", "OR") } else { (">=", "<=", "AND") };
                 let low = Self::binary(from, expr.clone(), low);
                 let high = Self::binary(to, expr, high);
                 *Self::binary(both, low, high)
             }
-            Expr::Case(Case {
-                expr,
-                when_then_expr,
-                else_expr,
-            }) => Self::Case {
+            Expr::Case(Case { expr, when_then_expr, else_expr }) => Self::Case {
                 operand: expr.as_deref().map(boxed).transpose()?,
                 branches: when_then_expr
                     .iter()
@@ -233,63 +209,33 @@ impl ScalarExpr {
                     .collect::<Result<_, PlanError>>()?,
                 otherwise: else_expr.as_deref().map(boxed).transpose()?,
             },
-            Expr::Cast(Cast { expr, field }) => Self::Cast {
-                expr: boxed(expr)?,
-                to: field.data_type().clone(),
-                safe: false,
-            },
-            Expr::TryCast(TryCast { expr, field }) => Self::Cast {
-                expr: boxed(expr)?,
-                to: field.data_type().clone(),
-                safe: true,
-            },
+            Expr::Cast(Cast { expr, field }) => {
+                Self::Cast { expr: boxed(expr)?, to: field.data_type().clone(), safe: false }
+            }
+            Expr::TryCast(TryCast { expr, field }) => {
+                Self::Cast { expr: boxed(expr)?, to: field.data_type().clone(), safe: true }
+            }
             Expr::Like(like) => {
-                let kind = if like.case_insensitive {
-                    LikeKind::Ilike
-                } else {
-                    LikeKind::Like
-                };
+                let kind = if like.case_insensitive { LikeKind::Ilike } else { LikeKind::Like };
                 Self::like(kind, like, boxed(&like.expr)?, boxed(&like.pattern)?)
             }
-            Expr::SimilarTo(like) => Self::like(
-                LikeKind::Similar,
-                like,
-                boxed(&like.expr)?,
-                boxed(&like.pattern)?,
-            ),
-            Expr::InList(InList {
-                expr,
-                list,
-                negated,
-            }) => Self::InList {
-                expr: boxed(expr)?,
-                list: many(list)?,
-                negated: *negated,
-            },
-            Expr::ScalarFunction(ScalarFunction { func, args }) => Self::Function {
-                name: func.name().to_owned(),
-                args: many(args)?,
-            },
+            Expr::SimilarTo(like) => Self::like(LikeKind::Similar, like, boxed(&like.expr)?, boxed(&like.pattern)?),
+            Expr::InList(InList { expr, list, negated }) => {
+                Self::InList { expr: boxed(expr)?, list: many(list)?, negated: *negated }
+            }
+            Expr::ScalarFunction(ScalarFunction { func, args }) => {
+                Self::Function { name: func.name().to_owned(), args: many(args)? }
+            }
             other => return Err(not_scalar(other)),
         })
     }
 
     fn binary(op: &str, left: Box<Self>, right: Box<Self>) -> Box<Self> {
-        Box::new(Self::Binary {
-            op: op.to_owned(),
-            left,
-            right,
-        })
+        Box::new(Self::Binary { op: op.to_owned(), left, right })
     }
 
     fn like(kind: LikeKind, like: &Like, expr: Box<Self>, pattern: Box<Self>) -> Self {
-        Self::Like {
-            kind,
-            negated: like.negated,
-            expr,
-            pattern,
-            escape: like.escape_char,
-        }
+        Self::Like { kind, negated: like.negated, expr, pattern, escape: like.escape_char }
     }
 
     /// The DataFusion expression over columns named by [`column_name`].
@@ -298,12 +244,7 @@ impl ScalarExpr {
     /// A plan that names an operator or a function that this build does not have.
     pub fn to_datafusion(&self) -> Result<Expr, DataFusionError> {
         let boxed = |expr: &Self| expr.to_datafusion().map(Box::new);
-        let many = |exprs: &[Self]| {
-            exprs
-                .iter()
-                .map(Self::to_datafusion)
-                .collect::<Result<Vec<_>, _>>()
-        };
+        let many = |exprs: &[Self]| exprs.iter().map(Self::to_datafusion).collect::<Result<Vec<_>, _>>();
         Ok(match self {
             Self::Column(index) => Expr::Column(Column::new_unqualified(column_name(*index))),
             Self::Literal(literal) => Expr::Literal(literal.value()?, None),
@@ -325,60 +266,29 @@ impl ScalarExpr {
                     Unary::IsNotUnknown => Expr::IsNotUnknown(e),
                 }
             }
-            Self::Case {
-                operand,
-                branches,
-                otherwise,
-            } => Expr::Case(Case {
+            Self::Case { operand, branches, otherwise } => Expr::Case(Case {
                 expr: operand.as_deref().map(boxed).transpose()?,
-                when_then_expr: branches
-                    .iter()
-                    .map(|(when, then)| Ok((boxed(when)?, boxed(then)?)))
-                    .collect::<Result<_, DataFusionError>>()?,
+                when_then_expr: branches.iter().map(|(when, then)| Ok((boxed(when)?, boxed(then)?))).collect::<Result<
+                    _,
+                    DataFusionError,
+                >>(
+                )?,
                 else_expr: otherwise.as_deref().map(boxed).transpose()?,
             }),
-            Self::Cast {
-                expr,
-                to,
-                safe: false,
-            } => Expr::Cast(Cast::new(boxed(expr)?, to.clone())),
-            Self::Cast {
-                expr,
-                to,
-                safe: true,
-            } => Expr::TryCast(TryCast::new(boxed(expr)?, to.clone())),
-            Self::Like {
-                kind,
-                negated,
-                expr,
-                pattern,
-                escape,
-            } => {
+            Self::Cast { expr, to, safe: false } => Expr::Cast(Cast::new(boxed(expr)?, to.clone())),
+            Self::Cast { expr, to, safe: true } => Expr::TryCast(TryCast::new(boxed(expr)?, to.clone())),
+            Self::Like { kind, negated, expr, pattern, escape } => {
                 let ilike = *kind == LikeKind::Ilike;
                 let like = Like::new(*negated, boxed(expr)?, boxed(pattern)?, *escape, ilike);
-                if *kind == LikeKind::Similar {
-                    Expr::SimilarTo(like)
-                } else {
-                    Expr::Like(like)
-                }
+                if *kind == LikeKind::Similar { Expr::SimilarTo(like) } else { Expr::Like(like) }
             }
-            Self::InList {
-                expr,
-                list,
-                negated,
-            } => Expr::InList(InList {
-                expr: boxed(expr)?,
-                list: many(list)?,
-                negated: *negated,
-            }),
+            Self::InList { expr, list, negated } => {
+                Expr::InList(InList { expr: boxed(expr)?, list: many(list)?, negated: *negated })
+            }
             Self::Function { name, args } => {
-                let func = functions::scalar(name).ok_or_else(|| {
-                    DataFusionError::Plan(format!("this build has no function {name}"))
-                })?;
-                Expr::ScalarFunction(ScalarFunction {
-                    func,
-                    args: many(args)?,
-                })
+                let func = functions::scalar(name)
+                    .ok_or_else(|| DataFusionError::Plan(format!("this build has no function {name}")))?;
+                Expr::ScalarFunction(ScalarFunction { func, args: many(args)? })
             }
         })
     }
@@ -393,15 +303,8 @@ impl ScalarExpr {
                 right.for_each_column(visit);
             }
             Self::Unary(_, e) | Self::Cast { expr: e, .. } => e.for_each_column(visit),
-            Self::Case {
-                operand,
-                branches,
-                otherwise,
-            } => {
-                operand
-                    .iter()
-                    .chain(otherwise)
-                    .for_each(|e| e.for_each_column(visit));
+            Self::Case { operand, branches, otherwise } => {
+                operand.iter().chain(otherwise).for_each(|e| e.for_each_column(visit));
                 for (when, then) in branches {
                     when.for_each_column(visit);
                     then.for_each_column(visit);
@@ -427,72 +330,33 @@ impl ScalarExpr {
         match self {
             Self::Column(index) => Self::Column(map(*index)),
             Self::Literal(literal) => Self::Literal(literal.clone()),
-            Self::Binary { op, left, right } => Self::Binary {
-                op: op.clone(),
-                left: boxed(left),
-                right: boxed(right),
-            },
+            Self::Binary { op, left, right } => Self::Binary { op: op.clone(), left: boxed(left), right: boxed(right) },
             Self::Unary(unary, e) => Self::Unary(*unary, boxed(e)),
-            Self::Case {
-                operand,
-                branches,
-                otherwise,
-            } => Self::Case {
+            Self::Case { operand, branches, otherwise } => Self::Case {
                 operand: operand.as_deref().map(boxed),
-                branches: branches
-                    .iter()
-                    .map(|(when, then)| (when.map_columns(map), then.map_columns(map)))
-                    .collect(),
+                branches: branches.iter().map(|(when, then)| (when.map_columns(map), then.map_columns(map))).collect(),
                 otherwise: otherwise.as_deref().map(boxed),
             },
-            Self::Cast { expr, to, safe } => Self::Cast {
-                expr: boxed(expr),
-                to: to.clone(),
-                safe: *safe,
-            },
-            Self::Like {
-                kind,
-                negated,
-                expr,
-                pattern,
-                escape,
-            } => Self::Like {
+            Self::Cast { expr, to, safe } => Self::Cast { expr: boxed(expr), to: to.clone(), safe: *safe },
+            Self::Like { kind, negated, expr, pattern, escape } => Self::Like {
                 kind: *kind,
                 negated: *negated,
                 expr: boxed(expr),
                 pattern: boxed(pattern),
                 escape: *escape,
             },
-            Self::InList {
-                expr,
-                list,
-                negated,
-            } => Self::InList {
-                expr: boxed(expr),
-                list: many(list),
-                negated: *negated,
-            },
-            Self::Function { name, args } => Self::Function {
-                name: name.clone(),
-                args: many(args),
-            },
+            Self::InList { expr, list, negated } => {
+                Self::InList { expr: boxed(expr), list: many(list), negated: *negated }
+            }
+            Self::Function { name, args } => Self::Function { name: name.clone(), args: many(args) },
         }
     }
 
     /// SQL-like text with the names of `columns`.
     pub fn display(&self, columns: &[String]) -> String {
-        let many = |exprs: &[Self]| {
-            exprs
-                .iter()
-                .map(|e| e.display(columns))
-                .collect::<Vec<_>>()
-                .join(", ")
-        };
+        let many = |exprs: &[Self]| exprs.iter().map(|e| e.display(columns)).collect::<Vec<_>>().join(", ");
         match self {
-            Self::Column(index) => columns
-                .get(*index as usize)
-                .cloned()
-                .unwrap_or_else(|| column_name(*index)),
+            Self::Column(index) => columns.get(*index as usize).cloned().unwrap_or_else(|| column_name(*index)),
             Self::Literal(literal) => literal.text.clone(),
             Self::Binary { op, left, right } => {
                 let side = |e: &Self| match e {
@@ -520,21 +384,13 @@ impl ScalarExpr {
                     Unary::IsNotUnknown => format!("{e} IS NOT UNKNOWN"),
                 }
             }
-            Self::Case {
-                operand,
-                branches,
-                otherwise,
-            } => {
+            Self::Case { operand, branches, otherwise } => {
                 let mut text = "CASE".to_owned();
                 if let Some(operand) = operand {
                     text += &format!(" {}", operand.display(columns));
                 }
                 for (when, then) in branches {
-                    text += &format!(
-                        " WHEN {} THEN {}",
-                        when.display(columns),
-                        then.display(columns)
-                    );
+                    text += &format!(" WHEN {} THEN {}", when.display(columns), then.display(columns));
                 }
                 if let Some(otherwise) = otherwise {
                     text += &format!(" ELSE {}", otherwise.display(columns));
@@ -543,36 +399,18 @@ impl ScalarExpr {
             }
             Self::Cast { expr, to, safe } => {
                 let name = if *safe { "TRY_CAST" } else { "CAST" };
-                format!(
-                    "{name}({} AS {})",
-                    expr.display(columns),
-                    crate::types::sql_name(to)
-                )
+                format!("{name}({} AS {})", expr.display(columns), crate::types::sql_name(to))
             }
-            Self::Like {
-                kind,
-                negated,
-                expr,
-                pattern,
-                ..
-            } => {
+            Self::Like { kind, negated, expr, pattern, .. } => {
                 let not = if *negated { "NOT " } else { "" };
                 let op = match kind {
                     LikeKind::Like => "LIKE",
                     LikeKind::Ilike => "ILIKE",
                     LikeKind::Similar => "SIMILAR TO",
                 };
-                format!(
-                    "{} {not}{op} {}",
-                    expr.display(columns),
-                    pattern.display(columns)
-                )
+                format!("{} {not}{op} {}", expr.display(columns), pattern.display(columns))
             }
-            Self::InList {
-                expr,
-                list,
-                negated,
-            } => {
+            Self::InList { expr, list, negated } => {
                 let not = if *negated { "NOT " } else { "" };
                 format!("{} {not}IN ({})", expr.display(columns), many(list))
             }
@@ -639,30 +477,16 @@ fn operator(op: &str) -> Result<Operator, DataFusionError> {
 
 fn not_scalar(expr: &Expr) -> PlanError {
     let (what, hint) = match expr {
-        Expr::ScalarSubquery(_) => (
-            "a scalar subquery in this place",
-            "move it into a subquery in FROM and join it",
-        ),
-        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => (
-            "IN, EXISTS, ANY and ALL with a subquery",
-            "join with the subquery's DISTINCT result instead",
-        ),
-        Expr::WindowFunction(_) => (
-            "a window function (OVER)",
-            "join with an aggregate in a subquery instead",
-        ),
-        Expr::Placeholder(_) => (
-            "a parameter",
-            "write the value, or use submit's -v name=value and :name",
-        ),
-        Expr::AggregateFunction(_) => (
-            "an aggregate function in this place",
-            "aggregate in a subquery in FROM and use its result",
-        ),
-        _ => (
-            "an expression of this kind",
-            "see the functions and operators in the README",
-        ),
+        Expr::ScalarSubquery(_) => ("a scalar subquery in this place", "move it into a subquery in FROM and join it"),
+        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => {
+            ("IN, EXISTS, ANY and ALL with a subquery", "join with the subquery's DISTINCT result instead")
+        }
+        Expr::WindowFunction(_) => ("a window function (OVER)", "join with an aggregate in a subquery instead"),
+        Expr::Placeholder(_) => ("a parameter", "write the value, or use submit's -v name=value and :name"),
+        Expr::AggregateFunction(_) => {
+            ("an aggregate function in this place", "aggregate in a subquery in FROM and use its result")
+        }
+        _ => ("an expression of this kind", "see the functions and operators in the README"),
     };
     PlanError::unsupported(format!("{what} is not supported: {expr}"), hint)
 }

@@ -23,13 +23,7 @@ pub(crate) fn fold_constants(plan: LogicalPlan) -> Result<LogicalPlan, DataFusio
             // The outermost name of a result column stays what it was.
             let name = expr.schema_name().to_string();
             let folded = expr.transform_up(fold)?;
-            Ok(folded.update_data(|e| {
-                if e.schema_name().to_string() == name {
-                    e
-                } else {
-                    e.alias(name.clone())
-                }
-            }))
+            Ok(folded.update_data(|e| if e.schema_name().to_string() == name { e } else { e.alias(name.clone()) }))
         })
     })?;
     folded.data.recompute_schema()
@@ -42,12 +36,7 @@ fn fold(expr: Expr) -> Result<Transformed<Expr>, DataFusionError> {
         return Ok(Transformed::no(expr));
     }
     let schema = DFSchema::empty();
-    let physical = create_physical_expr(
-        &expr,
-        &schema,
-        &ExecutionProps::new(),
-        &PhysicalPlanningContext::default(),
-    )?;
+    let physical = create_physical_expr(&expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
     let array = checked(physical)?.evaluate(&batch)?.into_array(1)?;

@@ -32,8 +32,7 @@ fn by_name<F>(
     let mut map = HashMap::new();
     for function in functions {
         for alias in aliases(&function) {
-            map.entry(alias.clone())
-                .or_insert_with(|| Arc::clone(&function));
+            map.entry(alias.clone()).or_insert_with(|| Arc::clone(&function));
         }
         map.insert(name(&function).to_owned(), function);
     }

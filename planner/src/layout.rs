@@ -110,10 +110,7 @@ impl Layout {
             version: 1,
             first_epoch: 1,
             partitioning: Partitioning::Any,
-            regions: vec![Region {
-                shape,
-                cells: (0..shape.cells()).collect(),
-            }],
+            regions: vec![Region { shape, cells: (0..shape.cells()).collect() }],
             bucket_regions: vec![0],
         }
     }
@@ -124,12 +121,7 @@ impl Layout {
             version: 1,
             first_epoch: 1,
             partitioning,
-            regions: (0..cells)
-                .map(|cell| Region {
-                    shape: Shape::ONE,
-                    cells: vec![cell],
-                })
-                .collect(),
+            regions: (0..cells).map(|cell| Region { shape: Shape::ONE, cells: vec![cell] }).collect(),
             bucket_regions: (0..BUCKETS)
                 .map(|bucket| (u64::from(bucket) * u64::from(cells) / u64::from(BUCKETS)) as u32)
                 .collect(),
@@ -177,11 +169,7 @@ impl Layout {
             }
             Partitioning::Key { .. } => format!("key, {} cells of 1x1", self.cells()),
             Partitioning::Grid(grid) => {
-                format!(
-                    "grid of width {}, {} cells of 1x1",
-                    grid.width,
-                    self.cells()
-                )
+                format!("grid of width {}, {} cells of 1x1", grid.width, self.cells())
             }
         }
     }

@@ -52,19 +52,10 @@ pub struct Plan {
 ///
 /// # Errors
 /// Whatever is wrong with the query or not supported, with a position where one is known.
-pub fn plan(
-    query: &ast::Query,
-    catalog: &Catalog,
-    settings: &Settings,
-    output: Output,
-) -> Result<Plan, PlanError> {
+pub fn plan(query: &ast::Query, catalog: &Catalog, settings: &Settings, output: Output) -> Result<Plan, PlanError> {
     let logical = logical::plan_query(query, catalog)?;
     let lowered = lower::lower(&logical.optimized, settings, output)?;
-    Ok(Plan {
-        dag: lowered.dag,
-        logical,
-        notices: lowered.notices,
-    })
+    Ok(Plan { dag: lowered.dag, logical, notices: lowered.notices })
 }
 
 impl Plan {

@@ -10,8 +10,7 @@ use datafusion_common::config::ConfigOptions;
 use datafusion_common::{Column, DataFusionError, SchemaError, TableReference};
 use datafusion_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion_expr::{
-    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource,
-    WindowUDF,
+    AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion_optimizer::analyzer::Analyzer;
 use datafusion_optimizer::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
@@ -76,11 +75,7 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
         .without_query_execution_start_time()
         .with_skip_failing_rules(false);
     let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
-    Ok(Logical {
-        analyzed,
-        optimized,
-        uses,
-    })
+    Ok(Logical { analyzed, optimized, uses })
 }
 
 /// The Arrow type of a SQL type.
@@ -90,11 +85,7 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
 pub fn data_type(sql: &ast::DataType) -> Result<DataType, PlanError> {
     let catalog = Catalog::default();
     let context = Context::new(&catalog);
-    let column = ast::ColumnDef {
-        name: ast::Ident::new("c"),
-        data_type: sql.clone(),
-        options: Vec::new(),
-    };
+    let column = ast::ColumnDef { name: ast::Ident::new("c"), data_type: sql.clone(), options: Vec::new() };
     let schema = context.planner().build_schema(vec![column])?;
     Ok(schema.field(0).data_type().clone())
 }
@@ -103,9 +94,7 @@ static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
     let mut options = ConfigOptions::default();
     // Thetis drops rows with NULL keys itself, and runs scalar subqueries as one-row sides.
     options.optimizer.filter_null_join_keys = false;
-    options
-        .optimizer
-        .enable_physical_uncorrelated_scalar_subquery = false;
+    options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
     options.sql_parser.map_string_types_to_utf8view = false;
     Arc::new(options)
 });
@@ -124,11 +113,8 @@ const NOT_USED: [&str; 6] = [
 ];
 
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
-    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> = Optimizer::new()
-        .rules
-        .into_iter()
-        .filter(|rule| !NOT_USED.contains(&rule.name()))
-        .collect();
+    let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
+        Optimizer::new().rules.into_iter().filter(|rule| !NOT_USED.contains(&rule.name())).collect();
     Optimizer::with_rules(rules)
 });
 
@@ -145,34 +131,23 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl<'a> Context<'a> {
     fn new(catalog: &'a Catalog) -> Self {
-        Self {
-            catalog,
-            expr_planners: functions::expr_planners(),
-            uses: Mutex::default(),
-            unknown: Mutex::default(),
-        }
+        Self { catalog, expr_planners: functions::expr_planners(), uses: Mutex::default(), unknown: Mutex::default() }
     }
 
     fn planner(&self) -> SqlToRel<'_, Self> {
-        let options = ParserOptions::new()
-            .with_collect_spans(true)
-            .with_map_string_types_to_utf8view(false);
+        let options = ParserOptions::new().with_collect_spans(true).with_map_string_types_to_utf8view(false);
         SqlToRel::new_with_options(self, options)
     }
 
     fn plan(&self, query: &ast::Query) -> Result<LogicalPlan, DataFusionError> {
-        self.planner()
-            .sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
+        self.planner().sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
     }
 
     fn view(&self, view: &View) -> Result<ViewSource, DataFusionError> {
         let mut plan = self.plan(&view.query)?;
         if !view.columns.is_empty() {
             let columns = plan.schema().columns();
-            let renamed = columns
-                .into_iter()
-                .zip(&view.columns)
-                .map(|(column, name)| Expr::Column(column).alias(name));
+            let renamed = columns.into_iter().zip(&view.columns).map(|(column, name)| Expr::Column(column).alias(name));
             plan = LogicalPlanBuilder::from(plan).project(renamed)?.build()?;
         }
         let schema = Arc::clone(plan.schema().inner());
@@ -193,17 +168,10 @@ impl<'a> Context<'a> {
 
 /// Adds what DataFusion knows but says in prose: near column and function names.
 fn suggest(error: PlanError) -> PlanError {
-    let root = error
-        .source
-        .as_ref()
-        .and_then(|e| e.downcast_ref::<DataFusionError>());
+    let root = error.source.as_ref().and_then(|e| e.downcast_ref::<DataFusionError>());
     match root.map(DataFusionError::find_root) {
         Some(DataFusionError::SchemaError(schema, _)) => {
-            let SchemaError::FieldNotFound {
-                field,
-                valid_fields,
-            } = schema.as_ref()
-            else {
+            let SchemaError::FieldNotFound { field, valid_fields } = schema.as_ref() else {
                 return error;
             };
             let (field, valid_fields) = (field.clone(), valid_fields.clone());
@@ -221,52 +189,27 @@ fn suggest_column(error: PlanError, field: &Column, valid: &[Column]) -> PlanErr
     } else {
         format!("the columns here are {}", shorten(&flat))
     };
-    PlanError { message, ..error }
-        .hint(hint)
-        .suggest(&field.name, valid.iter().map(|field| field.name.as_str()))
+    PlanError { message, ..error }.hint(hint).suggest(&field.name, valid.iter().map(|field| field.name.as_str()))
 }
 
 fn shorten(names: &[String]) -> String {
     const MOST: usize = 12;
-    let shown = names
-        .iter()
-        .take(MOST)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if names.len() > MOST {
-        format!("{shown} and {} more", names.len() - MOST)
-    } else {
-        shown
-    }
+    let shown = names.iter().take(MOST).cloned().collect::<Vec<_>>().join(", ");
+    if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
 }
 
 fn suggest_function(error: PlanError) -> PlanError {
     if error.kind != PlanErrorKind::UndefinedFunction {
         return error;
     }
-    let name = error
-        .message
-        .split('\'')
-        .nth(1)
-        .unwrap_or_default()
-        .to_owned();
-    let known: Vec<String> = functions::scalar_names()
-        .into_iter()
-        .chain(functions::aggregate_names())
-        .collect();
-    PlanError {
-        message: format!("there is no function '{name}'"),
-        ..error
-    }
-    .suggest(&name, known.iter().map(String::as_str))
+    let name = error.message.split('\'').nth(1).unwrap_or_default().to_owned();
+    let known: Vec<String> = functions::scalar_names().into_iter().chain(functions::aggregate_names()).collect();
+    PlanError { message: format!("there is no function '{name}'"), ..error }
+        .suggest(&name, known.iter().map(String::as_str))
 }
 
 impl ContextProvider for Context<'_> {
-    fn get_table_source(
-        &self,
-        name: TableReference,
-    ) -> Result<Arc<dyn TableSource>, DataFusionError> {
+    fn get_table_source(&self, name: TableReference) -> Result<Arc<dyn TableSource>, DataFusionError> {
         let unknown = |error: PlanError| {
             let message = error.to_string();
             *lock(&self.unknown) = Some(error);
@@ -278,10 +221,7 @@ impl ContextProvider for Context<'_> {
                 "there is one catalogue with one schema: use the plain name",
             )));
         };
-        let relation = self
-            .catalog
-            .get(table)
-            .ok_or_else(|| unknown(self.catalog.unknown(table)))?;
+        let relation = self.catalog.get(table).ok_or_else(|| unknown(self.catalog.unknown(table)))?;
         lock(&self.uses).insert(table.to_string());
         Ok(match relation {
             Relation::Stream(stream) => Arc::new(StreamSource(Arc::clone(stream))),

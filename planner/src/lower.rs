@@ -18,9 +18,7 @@ use crate::connector::SourceSpec;
 use crate::error::PlanError;
 use crate::expr::ScalarExpr;
 use crate::logical::StreamSource;
-use crate::physical::{
-    Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step,
-};
+use crate::physical::{Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step};
 use crate::settings::Settings;
 
 /// What a query's client wants to see.
@@ -40,32 +38,16 @@ pub(crate) struct Lowered {
 }
 
 /// Lowers `plan`.
-pub(crate) fn lower(
-    plan: &LogicalPlan,
-    settings: &Settings,
-    output: Output,
-) -> Result<Lowered, PlanError> {
-    let mut lowering = Lowering {
-        settings,
-        operators: Vec::new(),
-        edges: Vec::new(),
-        sources: BTreeMap::new(),
-        notices: Vec::new(),
-    };
+pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> Result<Lowered, PlanError> {
+    let mut lowering =
+        Lowering { settings, operators: Vec::new(), edges: Vec::new(), sources: BTreeMap::new(), notices: Vec::new() };
     lowering.add_sources(plan)?;
     lowering.add_top(plan, output)?;
     let epochs = match settings.epoch_rows {
         Some(rows) => EpochPolicy::Rows(rows.get()),
         None => EpochPolicy::Interval(settings.epoch_interval),
     };
-    Ok(Lowered {
-        dag: Dag {
-            operators: lowering.operators,
-            edges: lowering.edges,
-            epochs,
-        },
-        notices: lowering.notices,
-    })
+    Ok(Lowered { dag: Dag { operators: lowering.operators, edges: lowering.edges, epochs }, notices: lowering.notices })
 }
 
 struct Lowering<'a> {
@@ -104,10 +86,7 @@ impl Flow {
 
 /// Schemas between operators: names for people, every column nullable.
 fn flow_schema(schema: &DFSchema) -> SchemaRef {
-    let fields = schema
-        .fields()
-        .iter()
-        .map(|f| Field::new(f.name(), f.data_type().clone(), true));
+    let fields = schema.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
@@ -122,12 +101,7 @@ fn width(data_type: &DataType) -> f64 {
 }
 
 fn row_bytes(schema: &SchemaRef) -> f64 {
-    schema
-        .fields()
-        .iter()
-        .map(|field| width(field.data_type()))
-        .sum::<f64>()
-        .max(1.0)
+    schema.fields().iter().map(|field| width(field.data_type())).sum::<f64>().max(1.0)
 }
 
 /// Share of the rows that a condition is expected to keep, when nothing is known.
@@ -145,25 +119,13 @@ impl Lowering<'_> {
         rows: Option<f64>,
     ) -> OperatorId {
         let id = OperatorId(self.operators.len() as u32);
-        self.operators.push(Operator {
-            kind,
-            tasks,
-            schema,
-            retracts,
-            rows,
-        });
+        self.operators.push(Operator { kind, tasks, schema, retracts, rows });
         id
     }
 
     fn connect(&mut self, flow: Flow, to: OperatorId, port: u8, exchange: &Exchange) {
         for branch in flow.branches {
-            let edge = Edge {
-                from: branch.from,
-                to,
-                port,
-                steps: branch.steps,
-                exchange: exchange.clone(),
-            };
+            let edge = Edge { from: branch.from, to, port, steps: branch.steps, exchange: exchange.clone() };
             self.edges.push(edge);
         }
     }
@@ -174,18 +136,12 @@ impl Lowering<'_> {
         let mut needed: BTreeMap<String, (Arc<Stream>, BTreeSet<u32>)> = BTreeMap::new();
         visit_scans(plan, &mut |scan| {
             let stream = stream_of(scan)?;
-            let (_, columns) = needed
-                .entry(stream.name.clone())
-                .or_insert_with(|| (Arc::clone(&stream), BTreeSet::new()));
+            let (_, columns) =
+                needed.entry(stream.name.clone()).or_insert_with(|| (Arc::clone(&stream), BTreeSet::new()));
             columns.extend(scanned(scan));
             for filter in &scan.filters {
                 for column in filter.column_refs() {
-                    columns.insert(
-                        stream
-                            .columns
-                            .index_of(&column.name)
-                            .map_err(not_in_stream)? as u32,
-                    );
+                    columns.insert(stream.columns.index_of(&column.name).map_err(not_in_stream)? as u32);
                 }
             }
             Ok(())
@@ -203,13 +159,7 @@ impl Lowering<'_> {
                 projection,
                 bounded: true,
             };
-            let id = self.add(
-                OperatorKind::Source(source),
-                1,
-                schema,
-                false,
-                stream.volume.rows,
-            );
+            let id = self.add(OperatorKind::Source(source), 1, schema, false, stream.volume.rows);
             self.sources.insert(name, id);
         }
         Ok(())
@@ -220,20 +170,13 @@ impl Lowering<'_> {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
                 let input = self.flow(&filter.input)?;
-                self.filter(
-                    input,
-                    filter.input.schema(),
-                    &split_conjunction(&filter.predicate),
-                )
+                self.filter(input, filter.input.schema(), &split_conjunction(&filter.predicate))
             }
             LogicalPlan::Projection(projection) => {
                 let input = self.flow(&projection.input)?;
                 let exprs = scalars(&projection.expr, projection.input.schema())?;
                 let schema = flow_schema(&projection.schema);
-                let step = Step::Project {
-                    exprs,
-                    schema: Arc::clone(&schema),
-                };
+                let step = Step::Project { exprs, schema: Arc::clone(&schema) };
                 Ok(Flow { schema, ..input }.then(&step))
             }
             LogicalPlan::SubqueryAlias(alias) => self.flow(&alias.input),
@@ -244,11 +187,7 @@ impl Lowering<'_> {
             LogicalPlan::Unnest(unnest) => self.unnest(unnest),
             LogicalPlan::Values(values) => self.values(values),
             LogicalPlan::EmptyRelation(empty) => {
-                let rows = if empty.produce_one_row {
-                    vec![Vec::new()]
-                } else {
-                    Vec::new()
-                };
+                let rows = if empty.produce_one_row { vec![Vec::new()] } else { Vec::new() };
                 Ok(self.constant_rows(rows, flow_schema(&empty.schema)))
             }
             // Without a LIMIT, the order of a subquery's rows means nothing.
@@ -282,79 +221,47 @@ impl Lowering<'_> {
         let source = &self.operators[from.0 as usize];
         let source_schema = Arc::clone(&source.schema);
         let mut flow = Flow {
-            branches: vec![Branch {
-                from,
-                steps: Vec::new(),
-            }],
+            branches: vec![Branch { from, steps: Vec::new() }],
             schema: Arc::clone(&source_schema),
             retracts: false,
             rows: source.rows,
             bounded: !matches!(&source.kind, OperatorKind::Source(s) if !s.bounded),
         };
         if !scan.filters.is_empty() {
-            let read =
-                DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source_schema)?;
+            let read = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source_schema)?;
             let conjuncts: Vec<&Expr> = scan.filters.iter().flat_map(split_conjunction).collect();
             flow = self.filter(flow, &read, &conjuncts)?;
         }
         let columns: Vec<u32> = scanned(scan)
             .map(|column| {
                 let name = stream.columns.field(column as usize).name();
-                source_schema
-                    .index_of(name)
-                    .map(|index| index as u32)
-                    .map_err(not_in_stream)
+                source_schema.index_of(name).map(|index| index as u32).map_err(not_in_stream)
             })
             .collect::<Result<_, _>>()?;
-        if columns
-            .iter()
-            .copied()
-            .eq(0..source_schema.fields().len() as u32)
-        {
+        if columns.iter().copied().eq(0..source_schema.fields().len() as u32) {
             return Ok(flow);
         }
         let schema = project_schema(&source_schema, &columns);
         let exprs = columns.into_iter().map(ScalarExpr::Column).collect();
-        let step = Step::Project {
-            exprs,
-            schema: Arc::clone(&schema),
-        };
+        let step = Step::Project { exprs, schema: Arc::clone(&schema) };
         Ok(Flow { schema, ..flow }.then(&step))
     }
 
-    fn filter(
-        &mut self,
-        input: Flow,
-        schema: &DFSchema,
-        conjuncts: &[&Expr],
-    ) -> Result<Flow, PlanError> {
-        let exprs = conjuncts
-            .iter()
-            .map(|e| ScalarExpr::of(e, schema))
-            .collect::<Result<Vec<_>, _>>()?;
+    fn filter(&mut self, input: Flow, schema: &DFSchema, conjuncts: &[&Expr]) -> Result<Flow, PlanError> {
+        let exprs = conjuncts.iter().map(|e| ScalarExpr::of(e, schema)).collect::<Result<Vec<_>, _>>()?;
         let rows = input.rows.map(|rows| rows * kept(exprs.len()));
         Ok(Flow { rows, ..input }.then(&Step::Filter(exprs)))
     }
 
     fn union(&mut self, inputs: &[Arc<LogicalPlan>], schema: &DFSchema) -> Result<Flow, PlanError> {
         let schema = flow_schema(schema);
-        let mut union = Flow {
-            branches: Vec::new(),
-            schema: Arc::clone(&schema),
-            retracts: false,
-            rows: Some(0.0),
-            bounded: true,
-        };
+        let mut union =
+            Flow { branches: Vec::new(), schema: Arc::clone(&schema), retracts: false, rows: Some(0.0), bounded: true };
         for input in inputs {
             let mut flow = self.flow(input)?;
             if flow.schema != schema {
-                let exprs = (0..schema.fields().len() as u32)
-                    .map(ScalarExpr::Column)
-                    .collect();
-                flow = flow.then(&Step::Project {
-                    exprs,
-                    schema: Arc::clone(&schema),
-                });
+                let exprs = (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect();
+                flow = flow.then(&Step::Project { exprs, schema: Arc::clone(&schema) });
             }
             union.branches.extend(flow.branches);
             union.retracts |= flow.retracts;
@@ -366,16 +273,9 @@ impl Lowering<'_> {
 
     fn unnest(&mut self, unnest: &Unnest) -> Result<Flow, PlanError> {
         let input = self.flow(&unnest.input)?;
-        let lists: Vec<u32> = unnest
-            .list_type_columns
-            .iter()
-            .map(|(column, _)| *column as u32)
-            .collect();
+        let lists: Vec<u32> = unnest.list_type_columns.iter().map(|(column, _)| *column as u32).collect();
         let distinct: BTreeSet<_> = lists.iter().collect();
-        let nested = unnest
-            .list_type_columns
-            .iter()
-            .any(|(_, list)| list.depth != 1);
+        let nested = unnest.list_type_columns.iter().any(|(_, list)| list.depth != 1);
         if !unnest.struct_type_columns.is_empty() || nested || distinct.len() != lists.len() {
             return Err(PlanError::unsupported(
                 "UNNEST of structs or of nested lists in one step is not supported",
@@ -383,25 +283,12 @@ impl Lowering<'_> {
             ));
         }
         let schema = flow_schema(&unnest.schema);
-        let step = Step::Unnest {
-            lists,
-            schema: Arc::clone(&schema),
-            keep_empty: unnest.options.preserve_nulls(),
-        };
-        Ok(Flow {
-            schema,
-            rows: input.rows.map(|rows| rows * 10.0),
-            ..input
-        }
-        .then(&step))
+        let step = Step::Unnest { lists, schema: Arc::clone(&schema), keep_empty: unnest.options.preserve_nulls() };
+        Ok(Flow { schema, rows: input.rows.map(|rows| rows * 10.0), ..input }.then(&step))
     }
 
     fn values(&mut self, values: &Values) -> Result<Flow, PlanError> {
-        let rows = values
-            .values
-            .iter()
-            .map(|row| scalars(row, &DFSchema::empty()))
-            .collect::<Result<Vec<_>, _>>()?;
+        let rows = values.values.iter().map(|row| scalars(row, &DFSchema::empty())).collect::<Result<Vec<_>, _>>()?;
         Ok(self.constant_rows(rows, flow_schema(&values.schema)))
     }
 
@@ -414,18 +301,9 @@ impl Lowering<'_> {
             projection: (0..schema.fields().len() as u32).collect(),
             bounded: true,
         };
-        let from = self.add(
-            OperatorKind::Source(source),
-            1,
-            Arc::clone(&schema),
-            false,
-            Some(count),
-        );
+        let from = self.add(OperatorKind::Source(source), 1, Arc::clone(&schema), false, Some(count));
         Flow {
-            branches: vec![Branch {
-                from,
-                steps: Vec::new(),
-            }],
+            branches: vec![Branch { from, steps: Vec::new() }],
             schema,
             retracts: false,
             rows: Some(count),
@@ -435,19 +313,12 @@ impl Lowering<'_> {
 }
 
 fn scalars(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanError> {
-    exprs
-        .iter()
-        .map(|expr| ScalarExpr::of(expr, schema))
-        .collect()
+    exprs.iter().map(|expr| ScalarExpr::of(expr, schema)).collect()
 }
 
 fn project_schema(schema: &SchemaRef, columns: &[u32]) -> SchemaRef {
     let fields = columns.iter().map(|column| schema.field(*column as usize));
-    Arc::new(Schema::new(
-        fields
-            .map(|f| Field::new(f.name(), f.data_type().clone(), true))
-            .collect::<Vec<_>>(),
-    ))
+    Arc::new(Schema::new(fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>()))
 }
 
 fn visit_scans(
@@ -457,21 +328,14 @@ fn visit_scans(
     if let LogicalPlan::TableScan(scan) = plan {
         visit(scan)?;
     }
-    plan.inputs()
-        .into_iter()
-        .try_for_each(|input| visit_scans(input, visit))
+    plan.inputs().into_iter().try_for_each(|input| visit_scans(input, visit))
 }
 
 fn stream_of(scan: &TableScan) -> Result<Arc<Stream>, PlanError> {
     scan.source
         .downcast_ref::<StreamSource>()
         .map(|source| Arc::clone(&source.0))
-        .ok_or_else(|| {
-            PlanError::unsupported(
-                format!("{} cannot be read", scan.table_name),
-                "read a stream or a view",
-            )
-        })
+        .ok_or_else(|| PlanError::unsupported(format!("{} cannot be read", scan.table_name), "read a stream or a view"))
 }
 
 fn scanned(scan: &TableScan) -> impl Iterator<Item = u32> {
@@ -483,11 +347,7 @@ fn scanned(scan: &TableScan) -> impl Iterator<Item = u32> {
 }
 
 fn not_in_stream(error: arrow::error::ArrowError) -> PlanError {
-    PlanError::new(
-        crate::error::PlanErrorKind::UndefinedColumn,
-        "a column is not in its stream",
-    )
-    .caused_by(error)
+    PlanError::new(crate::error::PlanErrorKind::UndefinedColumn, "a column is not in its stream").caused_by(error)
 }
 
 fn plan_name(plan: &LogicalPlan) -> String {

@@ -372,16 +372,12 @@ impl Dag {
 
     /// The last operator.
     pub fn sink(&self) -> &Operator {
-        self.operators
-            .last()
-            .expect("invariant: the planner ends every DAG with a sink")
+        self.operators.last().expect("invariant: the planner ends every DAG with a sink")
     }
 
     /// Whether the input ends.
     pub fn bounded(&self) -> bool {
-        self.operators
-            .iter()
-            .all(|op| !matches!(&op.kind, OperatorKind::Source(s) if !s.bounded))
+        self.operators.iter().all(|op| !matches!(&op.kind, OperatorKind::Source(s) if !s.bounded))
     }
 
     /// A short name for each operator, as in `join 4`.

@@ -39,16 +39,9 @@ const TABLE: [Setting; 5] = [
     Setting {
         name: "cell_memory",
         meaning: "most bytes a cell of a join may hold ('64MB'), or 'off': the matrix grows to fit",
-        show: |s| {
-            s.cell_memory
-                .map_or_else(|| "off".to_owned(), |bytes| format!("{bytes}B"))
-        },
+        show: |s| s.cell_memory.map_or_else(|| "off".to_owned(), |bytes| format!("{bytes}B")),
         set: |s, text| {
-            s.cell_memory = if is_off(text) {
-                None
-            } else {
-                Some(bytes(text)?)
-            };
+            s.cell_memory = if is_off(text) { None } else { Some(bytes(text)?) };
             Ok(())
         },
         reset: |s| s.cell_memory = None,
@@ -66,18 +59,12 @@ const TABLE: [Setting; 5] = [
     Setting {
         name: "epoch_rows",
         meaning: "sources close an epoch after this many rows instead of by the clock; 'off' by default",
-        show: |s| {
-            s.epoch_rows
-                .map_or_else(|| "off".to_owned(), |rows| rows.to_string())
-        },
+        show: |s| s.epoch_rows.map_or_else(|| "off".to_owned(), |rows| rows.to_string()),
         set: |s, text| {
             s.epoch_rows = if is_off(text) {
                 None
             } else {
-                Some(
-                    text.parse()
-                        .map_err(|_| "a whole number of rows from 1, or 'off'")?,
-                )
+                Some(text.parse().map_err(|_| "a whole number of rows from 1, or 'off'")?)
             };
             Ok(())
         },
@@ -86,18 +73,9 @@ const TABLE: [Setting; 5] = [
     Setting {
         name: "matrix",
         meaning: "shape of every join's matrix, as in '2x3', or 'auto': by the sizes of its inputs",
-        show: |s| {
-            s.matrix.map_or_else(
-                || "auto".to_owned(),
-                |m| format!("{}x{}", m.rows, m.columns),
-            )
-        },
+        show: |s| s.matrix.map_or_else(|| "auto".to_owned(), |m| format!("{}x{}", m.rows, m.columns)),
         set: |s, text| {
-            s.matrix = if text.eq_ignore_ascii_case("auto") {
-                None
-            } else {
-                Some(shape(text)?)
-            };
+            s.matrix = if text.eq_ignore_ascii_case("auto") { None } else { Some(shape(text)?) };
             Ok(())
         },
         reset: |s| s.matrix = None,
@@ -134,9 +112,7 @@ pub struct SettingRow {
 impl Settings {
     /// The defaults on a machine with `cores` cores.
     pub fn new(cores: usize) -> Self {
-        let parallelism = u32::try_from(cores)
-            .unwrap_or(MAX_PARALLELISM)
-            .clamp(1, MAX_PARALLELISM);
+        let parallelism = u32::try_from(cores).unwrap_or(MAX_PARALLELISM).clamp(1, MAX_PARALLELISM);
         Self {
             parallelism,
             matrix: None,
@@ -151,24 +127,16 @@ impl Settings {
     ///
     /// # Errors
     /// An unknown name (with a suggestion) or a value that the setting does not take.
-    pub fn set(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        position: Option<Position>,
-    ) -> Result<(), PlanError> {
+    pub fn set(&mut self, name: &str, value: Option<&str>, position: Option<Position>) -> Result<(), PlanError> {
         let setting = find(name)?;
         let Some(value) = value else {
             (setting.reset)(self);
             return Ok(());
         };
         (setting.set)(self, value.trim()).map_err(|takes| {
-            PlanError::new(
-                PlanErrorKind::Setting,
-                format!("'{value}' is not a value for {}", setting.name),
-            )
-            .hint(format!("{} takes {takes}", setting.name))
-            .at(position)
+            PlanError::new(PlanErrorKind::Setting, format!("'{value}' is not a value for {}", setting.name))
+                .hint(format!("{} takes {takes}", setting.name))
+                .at(position)
         })
     }
 
@@ -186,26 +154,16 @@ impl Settings {
     }
 
     fn row(&self, setting: &Setting) -> SettingRow {
-        SettingRow {
-            name: setting.name,
-            value: (setting.show)(self),
-            meaning: setting.meaning,
-        }
+        SettingRow { name: setting.name, value: (setting.show)(self), meaning: setting.meaning }
     }
 }
 
 fn find(name: &str) -> Result<&'static Setting, PlanError> {
-    TABLE
-        .iter()
-        .find(|setting| setting.name.eq_ignore_ascii_case(name))
-        .ok_or_else(|| {
-            let error = PlanError::new(
-                PlanErrorKind::Setting,
-                format!("there is no setting '{name}'"),
-            )
+    TABLE.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        let error = PlanError::new(PlanErrorKind::Setting, format!("there is no setting '{name}'"))
             .hint("SHOW SETTINGS lists them");
-            error.suggest(name, TABLE.iter().map(|setting| setting.name))
-        })
+        error.suggest(name, TABLE.iter().map(|setting| setting.name))
+    })
 }
 
 fn is_off(text: &str) -> bool {
@@ -215,27 +173,13 @@ fn is_off(text: &str) -> bool {
 fn shape(text: &str) -> Result<Shape, &'static str> {
     const TAKES: &str = "rows x columns, as in '2x3' (at most 256 cells), or 'auto'";
     let (rows, columns) = text.split_once(['x', 'X']).ok_or(TAKES)?;
-    let part = |text: &str| {
-        text.trim()
-            .parse::<u32>()
-            .ok()
-            .filter(|n| (1..=MAX_PARALLELISM).contains(n))
-    };
-    let shape = Shape {
-        rows: part(rows).ok_or(TAKES)?,
-        columns: part(columns).ok_or(TAKES)?,
-    };
-    if shape.cells() > MAX_PARALLELISM {
-        Err(TAKES)
-    } else {
-        Ok(shape)
-    }
+    let part = |text: &str| text.trim().parse::<u32>().ok().filter(|n| (1..=MAX_PARALLELISM).contains(n));
+    let shape = Shape { rows: part(rows).ok_or(TAKES)?, columns: part(columns).ok_or(TAKES)? };
+    if shape.cells() > MAX_PARALLELISM { Err(TAKES) } else { Ok(shape) }
 }
 
 fn split_unit(text: &str) -> (&str, &str) {
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     (&text[..digits], text[digits..].trim())
 }
 
@@ -250,11 +194,7 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
         "h" | "hour" | "hours" => number * 3600.0,
         _ => return Err(TAKES),
     };
-    if (0.001..=3600.0).contains(&seconds) {
-        Ok(Duration::from_secs_f64(seconds))
-    } else {
-        Err(TAKES)
-    }
+    if (0.001..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(TAKES) }
 }
 
 fn show_duration(duration: Duration) -> String {
@@ -317,14 +257,7 @@ mod tests {
             ("epoch_interval", "5y"),
             ("cell_memory", "lots"),
         ] {
-            assert!(
-                settings
-                    .set(name, Some(value), None)
-                    .unwrap_err()
-                    .hint
-                    .is_some(),
-                "{name} {value}"
-            );
+            assert!(settings.set(name, Some(value), None).unwrap_err().hint.is_some(), "{name} {value}");
         }
     }
 }

@@ -19,10 +19,7 @@ pub struct Shape {
 
 impl Shape {
     /// A single cell.
-    pub const ONE: Self = Self {
-        rows: 1,
-        columns: 1,
-    };
+    pub const ONE: Self = Self { rows: 1, columns: 1 };
 
     /// Number of cells.
     pub fn cells(self) -> u32 {
@@ -44,17 +41,8 @@ impl Shape {
 /// cost, then to fewer rows.
 pub fn shape_for_cells(cells: u32, left: f64, right: f64) -> Shape {
     let cells = cells.max(1);
-    let shapes = (1..=cells).map(|rows| Shape {
-        rows,
-        columns: cells / rows,
-    });
-    best(shapes, |shape| {
-        (
-            shape.cell_cost(left, right),
-            shape.network_cost(left, right),
-        )
-    })
-    .unwrap_or(Shape::ONE)
+    let shapes = (1..=cells).map(|rows| Shape { rows, columns: cells / rows });
+    best(shapes, |shape| (shape.cell_cost(left, right), shape.network_cost(left, right))).unwrap_or(Shape::ONE)
 }
 
 /// The shape with the fewest cells that each store at most `bound`, ties to the lesser network
@@ -62,30 +50,11 @@ pub fn shape_for_cells(cells: u32, left: f64, right: f64) -> Shape {
 pub fn shape_for_memory(bound: f64, limit: u32, left: f64, right: f64) -> Option<Shape> {
     let shapes = (1..=limit).filter_map(|rows| {
         let room = bound - left / f64::from(rows);
-        let columns = if right <= 0.0 {
-            1.0
-        } else {
-            (right / room).ceil().max(1.0)
-        };
-        let fits =
-            room >= 0.0 && columns.is_finite() && columns * f64::from(rows) <= f64::from(limit);
-        fits.then(|| {
-            least_columns(
-                Shape {
-                    rows,
-                    columns: columns as u32,
-                },
-                bound,
-                left,
-                right,
-                limit,
-            )
-        })
-        .flatten()
+        let columns = if right <= 0.0 { 1.0 } else { (right / room).ceil().max(1.0) };
+        let fits = room >= 0.0 && columns.is_finite() && columns * f64::from(rows) <= f64::from(limit);
+        fits.then(|| least_columns(Shape { rows, columns: columns as u32 }, bound, left, right, limit)).flatten()
     });
-    best(shapes, |shape| {
-        (f64::from(shape.cells()), shape.network_cost(left, right))
-    })
+    best(shapes, |shape| (f64::from(shape.cells()), shape.network_cost(left, right)))
 }
 
 /// Mends the rounding of the division that proposed `shape`: the fewest columns that fit.
@@ -98,10 +67,7 @@ fn least_columns(shape: Shape, bound: f64, left: f64, right: f64, limit: u32) ->
 fn best(shapes: impl Iterator<Item = Shape>, cost: impl Fn(Shape) -> (f64, f64)) -> Option<Shape> {
     shapes.min_by(|a, b| {
         let (a_cost, b_cost) = (cost(*a), cost(*b));
-        a_cost
-            .0
-            .total_cmp(&b_cost.0)
-            .then(a_cost.1.total_cmp(&b_cost.1))
+        a_cost.0.total_cmp(&b_cost.0).then(a_cost.1.total_cmp(&b_cost.1))
     })
 }
 
@@ -112,41 +78,15 @@ mod tests {
     use super::*;
 
     fn every_shape(limit: u32) -> impl Iterator<Item = Shape> {
-        (1..=limit)
-            .flat_map(move |rows| (1..=limit / rows).map(move |columns| Shape { rows, columns }))
+        (1..=limit).flat_map(move |rows| (1..=limit / rows).map(move |columns| Shape { rows, columns }))
     }
 
     #[test]
     fn equal_sides_make_squares_and_a_tiny_side_a_strip() {
-        assert_eq!(
-            shape_for_cells(16, 1e6, 1e6),
-            Shape {
-                rows: 4,
-                columns: 4
-            }
-        );
-        assert_eq!(
-            shape_for_cells(6, 3.0, 1e6),
-            Shape {
-                rows: 1,
-                columns: 6
-            }
-        );
-        assert_eq!(
-            shape_for_cells(6, 1e6, 3.0),
-            Shape {
-                rows: 6,
-                columns: 1
-            }
-        );
-        assert_eq!(
-            shape_for_cells(7, 1e6, 1e6),
-            Shape {
-                rows: 1,
-                columns: 7
-            }
-            .min_by_cost(1e6)
-        );
+        assert_eq!(shape_for_cells(16, 1e6, 1e6), Shape { rows: 4, columns: 4 });
+        assert_eq!(shape_for_cells(6, 3.0, 1e6), Shape { rows: 1, columns: 6 });
+        assert_eq!(shape_for_cells(6, 1e6, 3.0), Shape { rows: 6, columns: 1 });
+        assert_eq!(shape_for_cells(7, 1e6, 1e6), Shape { rows: 1, columns: 7 }.min_by_cost(1e6));
     }
 
     impl Shape {

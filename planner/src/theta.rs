@@ -78,22 +78,13 @@ impl Bounds {
         }
         match (self, other) {
             (Self::Exact { lower: a, upper: b }, Self::Exact { lower: c, upper: d }) => {
-                Some(Self::Exact {
-                    lower: tighter(a, c, i64::max),
-                    upper: tighter(b, d, i64::min),
-                })
+                Some(Self::Exact { lower: tighter(a, c, i64::max), upper: tighter(b, d, i64::min) })
             }
             (Self::Float { lower: a, upper: b }, Self::Float { lower: c, upper: d }) => {
-                Some(Self::Float {
-                    lower: tighter(a, c, f64::max),
-                    upper: tighter(b, d, f64::min),
-                })
+                Some(Self::Float { lower: tighter(a, c, f64::max), upper: tighter(b, d, f64::min) })
             }
             (Self::Ordered { lower: a, upper: b }, Self::Ordered { lower: c, upper: d }) => {
-                Some(Self::Ordered {
-                    lower: a || c,
-                    upper: b || d,
-                })
+                Some(Self::Ordered { lower: a || c, upper: b || d })
             }
             _ => None,
         }
@@ -224,16 +215,9 @@ pub(crate) struct RawKey {
 
 impl RawKey {
     fn lower(&self, schema: &DFSchema) -> Result<IndexKey, PlanError> {
-        let terms = self.terms.iter().map(|(factor, expr)| {
-            Ok(Term {
-                factor: *factor,
-                expr: ScalarExpr::of(expr, schema)?,
-            })
-        });
-        Ok(IndexKey {
-            terms: terms.collect::<Result<_, PlanError>>()?,
-            limit: self.limit,
-        })
+        let terms =
+            self.terms.iter().map(|(factor, expr)| Ok(Term { factor: *factor, expr: ScalarExpr::of(expr, schema)? }));
+        Ok(IndexKey { terms: terms.collect::<Result<_, PlanError>>()?, limit: self.limit })
     }
 }
 
@@ -244,10 +228,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
     let mut ranges: Vec<(RawRange, AtomClass)> = Vec::new();
     for atom in conjuncts.iter().flat_map(atoms) {
         if let Some((left, right)) = equality_keys(&atom, inputs) {
-            equality.push((
-                ScalarExpr::of(&left, inputs.left)?,
-                ScalarExpr::of(&right, inputs.right)?,
-            ));
+            equality.push((ScalarExpr::of(&left, inputs.left)?, ScalarExpr::of(&right, inputs.right)?));
             classes.push(AtomClass::Equality);
             continue;
         }
@@ -271,11 +252,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
             bounds: range.bounds,
         })
     });
-    Ok(Analysis {
-        class: ConditionClass(classes),
-        equality,
-        ranges: ranges.collect::<Result<_, PlanError>>()?,
-    })
+    Ok(Analysis { class: ConditionClass(classes), equality, ranges: ranges.collect::<Result<_, PlanError>>()? })
 }
 
 /// Joins a range to one over the same keys, if there is one: two inequalities make a band.
@@ -300,33 +277,19 @@ fn merge(ranges: &mut Vec<(RawRange, AtomClass)>, range: RawRange, class: AtomCl
 fn atoms(expr: &Expr) -> Vec<Expr> {
     match expr {
         Expr::Alias(Alias { expr, .. }) => atoms(expr),
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::And,
-            right,
-        }) => {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And, right }) => {
             let mut all = atoms(left);
             all.extend(atoms(right));
             all
         }
-        Expr::Between(Between {
-            expr,
-            negated: false,
-            low,
-            high,
-        }) => {
-            let compare = |op, bound: &Expr| {
-                Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(bound.clone())))
-            };
+        Expr::Between(Between { expr, negated: false, low, high }) => {
+            let compare =
+                |op, bound: &Expr| Expr::BinaryExpr(BinaryExpr::new(expr.clone(), op, Box::new(bound.clone())));
             vec![compare(Operator::GtEq, low), compare(Operator::LtEq, high)]
         }
         Expr::Not(inner) => match inner.as_ref() {
             Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op.negate() {
-                Some(op) => vec![Expr::BinaryExpr(BinaryExpr::new(
-                    left.clone(),
-                    op,
-                    right.clone(),
-                ))],
+                Some(op) => vec![Expr::BinaryExpr(BinaryExpr::new(left.clone(), op, right.clone()))],
                 None => vec![expr.clone()],
             },
             _ => vec![expr.clone()],
@@ -337,24 +300,15 @@ fn atoms(expr: &Expr) -> Vec<Expr> {
 
 /// `f(R) = g(S)` with both of one type: (left key, right key).
 fn equality_keys(atom: &Expr, inputs: Inputs<'_>) -> Option<(Expr, Expr)> {
-    let Expr::BinaryExpr(BinaryExpr {
-        left,
-        op: Operator::Eq,
-        right,
-    }) = atom
-    else {
+    let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = atom else {
         return None;
     };
     if left.get_type(inputs.pair).ok()? != right.get_type(inputs.pair).ok()? {
         return None;
     }
     match (inputs.reads(left), inputs.reads(right)) {
-        (Reads::One(Side::Left), Reads::One(Side::Right)) => {
-            Some((left.as_ref().clone(), right.as_ref().clone()))
-        }
-        (Reads::One(Side::Right), Reads::One(Side::Left)) => {
-            Some((right.as_ref().clone(), left.as_ref().clone()))
-        }
+        (Reads::One(Side::Left), Reads::One(Side::Right)) => Some((left.as_ref().clone(), right.as_ref().clone())),
+        (Reads::One(Side::Right), Reads::One(Side::Left)) => Some((right.as_ref().clone(), left.as_ref().clone())),
         _ => None,
     }
 }
@@ -369,11 +323,7 @@ fn ranges_of(atom: &Expr, inputs: Inputs<'_>) -> Vec<(RawRange, AtomClass)> {
         _ => return Vec::new(),
     };
     if let Some(range) = linear::compare(left, op, right, inputs) {
-        let class = if range.bounds.is_band() {
-            AtomClass::Band
-        } else {
-            AtomClass::Inequality
-        };
+        let class = if range.bounds.is_band() { AtomClass::Band } else { AtomClass::Inequality };
         return vec![(range, class)];
     }
     let (bounded, limit) = match op {

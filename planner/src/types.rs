@@ -27,16 +27,10 @@ pub fn sql_name(data_type: &DataType) -> String {
                 TimeUnit::Microsecond => "(6)",
                 TimeUnit::Nanosecond => "",
             };
-            let zone = if zone.is_some() {
-                " WITH TIME ZONE"
-            } else {
-                ""
-            };
+            let zone = if zone.is_some() { " WITH TIME ZONE" } else { "" };
             format!("TIMESTAMP{digits}{zone}")
         }
-        DataType::Interval(
-            IntervalUnit::YearMonth | IntervalUnit::DayTime | IntervalUnit::MonthDayNano,
-        )
+        DataType::Interval(IntervalUnit::YearMonth | IntervalUnit::DayTime | IntervalUnit::MonthDayNano)
         | DataType::Duration(_) => "INTERVAL".to_owned(),
         DataType::Decimal32(p, s)
         | DataType::Decimal64(p, s)

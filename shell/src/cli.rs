@@ -25,22 +25,13 @@ mod exit {
 
 pub(crate) fn main() -> ExitCode {
     if let Err(missing) = cpu_is_supported() {
-        eprintln!(
-            "thetis was built for processors with {missing}, and this one has none; build it with RUSTFLAGS=''"
-        );
+        eprintln!("thetis was built for processors with {missing}, and this one has none; build it with RUSTFLAGS=''");
         return ExitCode::from(exit::FAILED);
     }
     let args = Args::parse();
     let filter = EnvFilter::try_from_env("THETIS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .without_time()
-        .init();
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("thetis cannot start: {error}");

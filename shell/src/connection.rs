@@ -22,16 +22,10 @@ impl Driver {
     /// Another URL, or threads that cannot be started.
     pub fn open(url: &str) -> Result<Connection, Error> {
         if url != "thetis:" {
-            return Err(Error::usage(format!(
-                "'{url}' is no address of a database; the embedded engine is 'thetis:'"
-            )));
+            return Err(Error::usage(format!("'{url}' is no address of a database; the embedded engine is 'thetis:'")));
         }
-        let engine = Engine::start()
-            .map_err(|error| Error::internal(format!("threads cannot be started: {error}")))?;
-        Ok(Connection {
-            engine: Arc::new(engine),
-            session: Arc::new(Mutex::new(Session::new())),
-        })
+        let engine = Engine::start().map_err(|error| Error::internal(format!("threads cannot be started: {error}")))?;
+        Ok(Connection { engine: Arc::new(engine), session: Arc::new(Mutex::new(Session::new())) })
     }
 }
 
@@ -45,10 +39,7 @@ pub struct Connection {
 impl Connection {
     /// A statement, which runs one query at a time. Several run side by side.
     pub fn statement(&self) -> Statement {
-        Statement {
-            connection: self.clone(),
-            cancel: CancelHandle::new(),
-        }
+        Statement { connection: self.clone(), cancel: CancelHandle::new() }
     }
 }
 
@@ -106,10 +97,7 @@ impl Statement {
         // Planning takes a deep stack and may look at files: it runs on the engine's threads.
         let planned = self.connection.engine.handle().spawn_blocking(move || {
             let statement = parse_statement(&sql)?;
-            let reply = session
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .handle(&statement, output)?;
+            let reply = session.lock().unwrap_or_else(PoisonError::into_inner).handle(&statement, output)?;
             Ok(match reply {
                 Reply::Done(tag) => Response::Done(tag),
                 Reply::Table(batch) => Response::Rows(ResultSet::table(batch)),
@@ -119,9 +107,7 @@ impl Statement {
                 }
             })
         });
-        planned
-            .await
-            .map_err(|error| Error::internal(format!("planning failed: {error}")))?
+        planned.await.map_err(|error| Error::internal(format!("planning failed: {error}")))?
     }
 }
 
@@ -140,20 +126,13 @@ pub struct CancelHandle {
 
 impl CancelHandle {
     fn new() -> Self {
-        Self {
-            stop: Arc::default(),
-        }
+        Self { stop: Arc::default() }
     }
 
     /// Cancels the query that runs now, if one does. Its result set ends with an error of kind
     /// [`crate::ErrorKind::Cancelled`].
     pub fn cancel(&self) {
-        if let Some(stop) = self
-            .stop
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .as_ref()
-        {
+        if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
             stop.send_replace(true);
         }
     }

@@ -46,14 +46,7 @@ impl Error {
     }
 
     fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
-        Self {
-            kind,
-            sqlstate,
-            message,
-            position: None,
-            hint: None,
-            source: None,
-        }
+        Self { kind, sqlstate, message, position: None, hint: None, source: None }
     }
 
     /// What the caller can do about it.
@@ -146,30 +139,17 @@ impl From<ExecError> for Error {
         let (kind, sqlstate) = match &error {
             ExecError::Record { .. } => (ErrorKind::Data, "22P04"),
             ExecError::Source { .. } => (ErrorKind::Data, "58030"),
-            ExecError::Evaluate { message, .. } if message == "division by zero" => {
-                (ErrorKind::Data, "22012")
-            }
+            ExecError::Evaluate { message, .. } if message == "division by zero" => (ErrorKind::Data, "22012"),
             ExecError::OutOfRange { .. } => (ErrorKind::Data, "22003"),
-            ExecError::Evaluate { message, .. } if message.starts_with("overflow") => {
-                (ErrorKind::Data, "22003")
-            }
+            ExecError::Evaluate { message, .. } if message.starts_with("overflow") => (ErrorKind::Data, "22003"),
             ExecError::Evaluate { .. } => (ErrorKind::Data, "22000"),
             ExecError::Cancelled => (ErrorKind::Cancelled, "57014"),
             _ => (ErrorKind::Internal, "XX000"),
         };
         let hint = match &error {
-            ExecError::Record { .. } => {
-                Some("with on_error = 'skip' such records are counted and left out".to_owned())
-            }
+            ExecError::Record { .. } => Some("with on_error = 'skip' such records are counted and left out".to_owned()),
             _ => None,
         };
-        Self {
-            kind,
-            sqlstate,
-            message: error.to_string(),
-            position: None,
-            hint,
-            source: Some(Arc::new(error)),
-        }
+        Self { kind, sqlstate, message: error.to_string(), position: None, hint, source: Some(Arc::new(error)) }
     }
 }

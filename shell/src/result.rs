@@ -4,9 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::{
-    ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array,
-};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use thetis_cluster::{Engine, Running};
@@ -67,47 +65,18 @@ pub struct Progress {
 
 impl ResultSet {
     pub(crate) fn table(batch: RecordBatch) -> Self {
-        Self {
-            schema: batch.schema(),
-            notices: Vec::new(),
-            feed: Feed::Table(Some(batch)),
-            current: None,
-            rows: 0,
-        }
+        Self { schema: batch.schema(), notices: Vec::new(), feed: Feed::Table(Some(batch)), current: None, rows: 0 }
     }
 
-    pub(crate) fn of(
-        plan: Plan,
-        running: Running,
-        output: Output,
-        engine: Arc<Engine>,
-        cancel: &CancelHandle,
-    ) -> Self {
+    pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, cancel: &CancelHandle) -> Self {
         cancel.watch(running.stop.clone());
         let changes = output == Output::Changes;
         let result = &plan.dag.sink().schema;
-        let schema = if changes {
-            changes_schema(result)
-        } else {
-            Arc::clone(result)
-        };
+        let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
         let stop = running.stop.clone();
-        let query = Query {
-            running,
-            dag: plan.dag,
-            changes,
-            waiting: VecDeque::new(),
-            ended: false,
-            stop,
-            _engine: engine,
-        };
-        Self {
-            schema,
-            notices: plan.notices,
-            feed: Feed::Query(Box::new(query)),
-            current: None,
-            rows: 0,
-        }
+        let query =
+            Query { running, dag: plan.dag, changes, waiting: VecDeque::new(), ended: false, stop, _engine: engine };
+        Self { schema, notices: plan.notices, feed: Feed::Query(Box::new(query)), current: None, rows: 0 }
     }
 
     /// Names and types of the columns, known before the first row.
@@ -162,23 +131,14 @@ impl ResultSet {
     /// How far the query is.
     pub fn progress(&self) -> Progress {
         let Feed::Query(query) = &self.feed else {
-            return Progress {
-                rows_out: self.rows,
-                ..Progress::default()
-            };
+            return Progress { rows_out: self.rows, ..Progress::default() };
         };
-        let mut progress = Progress {
-            rows_out: self.rows,
-            total_bytes: Some(0),
-            ..Progress::default()
-        };
+        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), ..Progress::default() };
         for (_, source) in &query.running.counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);
             progress.bytes += source.bytes.load(Ordering::Relaxed);
-            progress.total_bytes = progress
-                .total_bytes
-                .map(|total| total + source.total_bytes.load(Ordering::Relaxed));
+            progress.total_bytes = progress.total_bytes.map(|total| total + source.total_bytes.load(Ordering::Relaxed));
         }
         progress.total_bytes = progress.total_bytes.filter(|total| *total > 0);
         progress
@@ -192,26 +152,12 @@ impl ResultSet {
         };
         let mut edges = Vec::new();
         for (number, edge) in query.dag.edges.iter().enumerate() {
-            let counted = query
-                .running
-                .counters
-                .edges
-                .iter()
-                .filter(|(edge, _)| *edge == number);
+            let counted = query.running.counters.edges.iter().filter(|(edge, _)| *edge == number);
             let (routed, delivered) = counted.fold((0, 0), |(routed, delivered), (_, edge)| {
-                (
-                    routed + edge.routed.load(Ordering::Relaxed),
-                    delivered + edge.delivered.load(Ordering::Relaxed),
-                )
+                (routed + edge.routed.load(Ordering::Relaxed), delivered + edge.delivered.load(Ordering::Relaxed))
             });
-            if matches!(edge.exchange, thetis_planner::physical::Exchange::Matrix(_)) && routed > 0
-            {
-                edges.push((
-                    edge.from.0,
-                    edge.to.0,
-                    edge.port,
-                    delivered as f64 / routed as f64,
-                ));
+            if matches!(edge.exchange, thetis_planner::physical::Exchange::Matrix(_)) && routed > 0 {
+                edges.push((edge.from.0, edge.to.0, edge.port, delivered as f64 / routed as f64));
             }
         }
         edges
@@ -229,18 +175,12 @@ impl Query {
             }
             match self.running.results.recv().await {
                 Some(Delivery::Frame(frame)) => {
-                    let batch = if self.changes {
-                        changes_batch(&frame, schema)?
-                    } else {
-                        frame.batch
-                    };
+                    let batch = if self.changes { changes_batch(&frame, schema)? } else { frame.batch };
                     if batch.num_rows() > 0 {
                         self.waiting.push_back(batch);
                     }
                 }
-                Some(Delivery::Progress(epoch)) => {
-                    self.ended = epoch == thetis_executor::frame::Epoch::END
-                }
+                Some(Delivery::Progress(epoch)) => self.ended = epoch == thetis_executor::frame::Epoch::END,
                 None => {
                     self.ended = true;
                     let outcome = self.running.outcome.wait_for(Option::is_some).await;
@@ -262,10 +202,7 @@ impl Drop for Query {
 }
 
 fn changes_schema(result: &SchemaRef) -> SchemaRef {
-    let mut fields = vec![
-        Field::new("epoch", DataType::Int64, false),
-        Field::new("op", DataType::Utf8, false),
-    ];
+    let mut fields = vec![Field::new("epoch", DataType::Int64, false), Field::new("op", DataType::Utf8, false)];
     fields.extend(result.fields().iter().map(|field| field.as_ref().clone()));
     Arc::new(Schema::new(fields))
 }
@@ -273,30 +210,16 @@ fn changes_schema(result: &SchemaRef) -> SchemaRef {
 /// One row per unit of weight, with its epoch and sign.
 fn changes_batch(frame: &Frame, schema: &SchemaRef) -> Result<RecordBatch, Error> {
     let rows: Vec<u32> = (0..frame.rows())
-        .flat_map(|row| {
-            std::iter::repeat_n(
-                row as u32,
-                usize::try_from(frame.weight(row).unsigned_abs()).unwrap_or(0),
-            )
-        })
+        .flat_map(|row| std::iter::repeat_n(row as u32, usize::try_from(frame.weight(row).unsigned_abs()).unwrap_or(0)))
         .collect();
     let epoch = i64::try_from(frame.epoch.0).unwrap_or(i64::MAX);
-    let ops = rows.iter().map(|row| {
-        if frame.weight(*row as usize) > 0 {
-            "+"
-        } else {
-            "-"
-        }
-    });
-    let mut columns: Vec<ArrayRef> = vec![
-        Arc::new(Int64Array::from(vec![epoch; rows.len()])),
-        Arc::new(StringArray::from_iter_values(ops)),
-    ];
+    let ops = rows.iter().map(|row| if frame.weight(*row as usize) > 0 { "+" } else { "-" });
+    let mut columns: Vec<ArrayRef> =
+        vec![Arc::new(Int64Array::from(vec![epoch; rows.len()])), Arc::new(StringArray::from_iter_values(ops))];
     let count = rows.len();
     let rows = UInt32Array::from(rows);
     for column in frame.batch.columns() {
-        columns
-            .push(take(column, &rows, None).map_err(|error| Error::internal(error.to_string()))?);
+        columns.push(take(column, &rows, None).map_err(|error| Error::internal(error.to_string()))?);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(count));
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)

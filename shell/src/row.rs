@@ -26,17 +26,8 @@ impl Row {
     /// No such column, a NULL for a type without one, or a value that the type does not hold.
     pub fn get<T: FromValue>(&self, name: &str) -> Result<T, Error> {
         let column = self.batch.schema_ref().index_of(name).map_err(|_| {
-            let names: Vec<_> = self
-                .batch
-                .schema_ref()
-                .fields()
-                .iter()
-                .map(|f| f.name().clone())
-                .collect();
-            Error::usage(format!(
-                "the result has no column '{name}'; it has {}",
-                names.join(", ")
-            ))
+            let names: Vec<_> = self.batch.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
+            Error::usage(format!("the result has no column '{name}'; it has {}", names.join(", ")))
         })?;
         self.at(column)
     }
@@ -47,11 +38,7 @@ impl Row {
     /// As for [`Self::get`].
     pub fn at<T: FromValue>(&self, column: usize) -> Result<T, Error> {
         let array = self.batch.columns().get(column).ok_or_else(|| {
-            Error::usage(format!(
-                "the result has {} columns, not {}",
-                self.batch.num_columns(),
-                column + 1
-            ))
+            Error::usage(format!("the result has {} columns, not {}", self.batch.num_columns(), column + 1))
         })?;
         T::from_value(array, self.row)
     }
@@ -76,13 +63,7 @@ fn not_null(array: &ArrayRef, row: usize) -> Result<(), Error> {
 /// The value alone, cast to `to` without loss.
 fn as_type(array: &ArrayRef, row: usize, to: &DataType) -> Result<ArrayRef, Error> {
     not_null(array, row)?;
-    let wrong = || {
-        Error::usage(format!(
-            "a {} is not a {}",
-            sql_name(array.data_type()),
-            sql_name(to)
-        ))
-    };
+    let wrong = || Error::usage(format!("a {} is not a {}", sql_name(array.data_type()), sql_name(to)));
     let fits = match to {
         DataType::Boolean => array.data_type() == to,
         DataType::Float64 => array.data_type().is_numeric(),
@@ -92,26 +73,18 @@ fn as_type(array: &ArrayRef, row: usize, to: &DataType) -> Result<ArrayRef, Erro
         return Err(wrong());
     }
     let value = cast(&array.slice(row, 1), to).map_err(|_| wrong())?;
-    if value.is_null(0) {
-        Err(wrong())
-    } else {
-        Ok(value)
-    }
+    if value.is_null(0) { Err(wrong()) } else { Ok(value) }
 }
 
 impl FromValue for i64 {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        Ok(as_type(array, row, &DataType::Int64)?
-            .as_primitive::<Int64Type>()
-            .value(0))
+        Ok(as_type(array, row, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
     }
 }
 
 impl FromValue for u64 {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        Ok(as_type(array, row, &DataType::UInt64)?
-            .as_primitive::<UInt64Type>()
-            .value(0))
+        Ok(as_type(array, row, &DataType::UInt64)?.as_primitive::<UInt64Type>().value(0))
     }
 }
 
@@ -124,17 +97,13 @@ impl FromValue for i32 {
 
 impl FromValue for f64 {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        Ok(as_type(array, row, &DataType::Float64)?
-            .as_primitive::<Float64Type>()
-            .value(0))
+        Ok(as_type(array, row, &DataType::Float64)?.as_primitive::<Float64Type>().value(0))
     }
 }
 
 impl FromValue for bool {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        Ok(as_type(array, row, &DataType::Boolean)?
-            .as_boolean()
-            .value(0))
+        Ok(as_type(array, row, &DataType::Boolean)?.as_boolean().value(0))
     }
 }
 
@@ -149,10 +118,6 @@ impl FromValue for String {
 /// NULL is `None`.
 impl<T: FromValue> FromValue for Option<T> {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        if array.is_null(row) {
-            Ok(None)
-        } else {
-            T::from_value(array, row).map(Some)
-        }
+        if array.is_null(row) { Ok(None) } else { T::from_value(array, row).map(Some) }
     }
 }

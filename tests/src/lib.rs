@@ -74,7 +74,13 @@ pub fn rows(batch: &RecordBatch, first_column: usize) -> Vec<Vec<Value>> {
 /// Compares as multisets of rows; what differs, if anything does.
 pub fn difference(mut found: Vec<Vec<Value>>, mut expected: Vec<Vec<Value>>) -> Option<String> {
     if found.len() != expected.len() {
-        return Some(format!("{} rows instead of {}: {:?}… / {:?}…", found.len(), expected.len(), found.first(), expected.first()));
+        return Some(format!(
+            "{} rows instead of {}: {:?}… / {:?}…",
+            found.len(),
+            expected.len(),
+            found.first(),
+            expected.first()
+        ));
     }
     let key = |row: &Vec<Value>| row.iter().map(Value::sort_key).collect::<Vec<_>>();
     found.sort_by_cached_key(key);

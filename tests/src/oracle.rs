@@ -123,7 +123,10 @@ fn evaluate(expr: &Expr, schema: &DFSchema, rows: &RecordBatch) -> ArrayRef {
 }
 
 fn batch(columns: Vec<ArrayRef>, rows: usize) -> RecordBatch {
-    let fields = columns.iter().enumerate().map(|(i, c)| arrow::datatypes::Field::new(format!("c{i}"), c.data_type().clone(), true));
+    let fields = columns
+        .iter()
+        .enumerate()
+        .map(|(i, c)| arrow::datatypes::Field::new(format!("c{i}"), c.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema, columns, &options).unwrap()
@@ -143,7 +146,8 @@ fn keep(rows: Tagged, conditions: &[&Expr], schema: &DFSchema) -> Tagged {
 fn nested_loops(join: &logical_plan::Join, left: &Tagged, right: &Tagged) -> Tagged {
     let schema = join.left.schema().join(join.right.schema()).unwrap();
     let equal = join.on.iter().map(|(l, r)| l.clone().eq(r.clone()));
-    let conditions: Vec<Expr> = equal.chain(join.filter.iter().flat_map(|f| split_conjunction(f).into_iter().cloned())).collect();
+    let conditions: Vec<Expr> =
+        equal.chain(join.filter.iter().flat_map(|f| split_conjunction(f).into_iter().cloned())).collect();
     let conditions: Vec<_> = conditions.iter().map(|condition| physical(condition, &schema)).collect();
     let (mut lefts, mut rights) = (Vec::new(), Vec::new());
     for row in 0..left.batch.num_rows() {
@@ -166,7 +170,8 @@ fn nested_loops(join: &logical_plan::Join, left: &Tagged, right: &Tagged) -> Tag
         lefts.extend(std::iter::repeat_n(row as u64, candidates.len()));
         rights.extend(candidates);
     }
-    let epochs = lefts.iter().zip(&rights).map(|(l, r)| left.epochs[*l as usize].max(right.epochs[*r as usize])).collect();
+    let epochs =
+        lefts.iter().zip(&rights).map(|(l, r)| left.epochs[*l as usize].max(right.epochs[*r as usize])).collect();
     let count = lefts.len();
     let mut columns = take_record_batch(&left.batch, &UInt64Array::from(lefts)).unwrap().columns().to_vec();
     columns.extend_from_slice(take_record_batch(&right.batch, &UInt64Array::from(rights)).unwrap().columns());
@@ -215,7 +220,11 @@ fn group(aggregate: &logical_plan::Aggregate, rows: &RecordBatch) -> Tagged {
         let argument = evaluate(&function.params.args[0], schema, rows);
         let output = expr.get_type(schema).unwrap();
         let values = groups.values().map(|rows| one_group(function, &argument, rows, &output));
-        columns.push(ScalarValue::iter_to_array(values).unwrap());
+        columns.push(match ScalarValue::iter_to_array(values) {
+            Ok(values) => values,
+            // No groups at all.
+            Err(_) => arrow::array::new_empty_array(&output),
+        });
     }
     Tagged { batch: batch(columns, groups.len()), epochs: vec![0; groups.len()] }
 }

@@ -11,13 +11,11 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array,
-    UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array, UInt64Array, new_null_array,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, DecimalType, Float64Type, Int64Type, SchemaRef,
-    UInt64Type, i256,
+    DataType, Decimal128Type, Decimal256Type, DecimalType, Float64Type, Int64Type, SchemaRef, UInt64Type, i256,
 };
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
@@ -43,17 +41,12 @@ impl Update<'_> {
     fn each(&self) -> impl Iterator<Item = (usize, i64, usize)> + '_ {
         self.rows.iter().map(|row| {
             let row = *row as usize;
-            (
-                self.groups[row] as usize,
-                self.weights.map_or(1, |weights| weights[row]),
-                row,
-            )
+            (self.groups[row] as usize, self.weights.map_or(1, |weights| weights[row]), row)
         })
     }
 
     fn argument(&self) -> Result<&ArrayRef, ExecError> {
-        self.values
-            .ok_or_else(|| ExecError::Internal("an aggregate without its argument".to_owned()))
+        self.values.ok_or_else(|| ExecError::Internal("an aggregate without its argument".to_owned()))
     }
 }
 
@@ -88,15 +81,12 @@ pub(super) fn accumulator_for(
     };
     let inner: Box<dyn Accumulator> = match (call.function, &call.output) {
         (AggregateFunction::Count, _) => Box::new(Count::default()),
-        (AggregateFunction::Min | AggregateFunction::Max, output) => Box::new(Extreme::new(
-            call.function == AggregateFunction::Max,
-            output.clone(),
-            retracts,
-        )?),
-        (_, DataType::Float64) => Box::new(FloatSum {
-            mean: call.function == AggregateFunction::Avg,
-            groups: Vec::new(),
-        }),
+        (AggregateFunction::Min | AggregateFunction::Max, output) => {
+            Box::new(Extreme::new(call.function == AggregateFunction::Max, output.clone(), retracts)?)
+        }
+        (_, DataType::Float64) => {
+            Box::new(FloatSum { mean: call.function == AggregateFunction::Avg, groups: Vec::new() })
+        }
         (_, output) => Box::new(ExactSum {
             mean: call.function == AggregateFunction::Avg,
             input: argument.clone().unwrap_or(DataType::Int64),
@@ -111,10 +101,7 @@ pub(super) fn accumulator_for(
 }
 
 fn same<T: 'static>(other: &dyn Accumulator) -> &T {
-    other
-        .as_any()
-        .downcast_ref()
-        .expect("invariant: tables of one aggregate have the same accumulators")
+    other.as_any().downcast_ref().expect("invariant: tables of one aggregate have the same accumulators")
 }
 
 /// COUNT.
@@ -129,24 +116,18 @@ impl Accumulator for Count {
     }
 
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
-        update
-            .each()
-            .for_each(|(group, weight, _)| self.counts[group] += weight);
+        update.each().for_each(|(group, weight, _)| self.counts[group] += weight);
         Ok(())
     }
 
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError> {
         let other: &Self = same(other);
-        map.iter()
-            .zip(&other.counts)
-            .for_each(|(group, count)| self.counts[*group as usize] += count);
+        map.iter().zip(&other.counts).for_each(|(group, count)| self.counts[*group as usize] += count);
         Ok(())
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {
-        Ok(Arc::new(Int64Array::from_iter_values(
-            groups.iter().map(|group| self.counts[*group as usize]),
-        )))
+        Ok(Arc::new(Int64Array::from_iter_values(groups.iter().map(|group| self.counts[*group as usize]))))
     }
 
     fn reset(&mut self, group: u32) {
@@ -185,16 +166,12 @@ impl ExactSum {
         let factor = i256::from_i128(10).checked_pow(u32::try_from(more).unwrap_or(0));
         let scaled = factor.and_then(|factor| sum.checked_mul(factor));
         let mean = scaled.and_then(|scaled| scaled.checked_div(i256::from_i128(i128::from(count))));
-        mean.map(Some)
-            .ok_or_else(|| ExecError::out_of_range("overflow: AVG does not fit its type"))
+        mean.map(Some).ok_or_else(|| ExecError::out_of_range("overflow: AVG does not fit its type"))
     }
 
     fn too_large(&self) -> ExecError {
         let name = if self.mean { "AVG" } else { "SUM" };
-        ExecError::out_of_range(format!(
-            "overflow: {name} does not fit {}",
-            thetis_planner::sql_name(&self.output)
-        ))
+        ExecError::out_of_range(format!("overflow: {name} does not fit {}", thetis_planner::sql_name(&self.output)))
     }
 }
 
@@ -208,8 +185,7 @@ impl Accumulator for ExactSum {
         let mut add = |value: &dyn Fn(usize) -> i256| {
             for (group, weight, row) in update.each() {
                 let (sum, count) = &mut self.groups[group];
-                *sum =
-                    sum.wrapping_add(value(row).wrapping_mul(i256::from_i128(i128::from(weight))));
+                *sum = sum.wrapping_add(value(row).wrapping_mul(i256::from_i128(i128::from(weight))));
                 *count += weight;
             }
         };
@@ -250,10 +226,7 @@ impl Accumulator for ExactSum {
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {
-        let sums = groups
-            .iter()
-            .map(|group| self.value(*group))
-            .collect::<Result<Vec<_>, _>>()?;
+        let sums = groups.iter().map(|group| self.value(*group)).collect::<Result<Vec<_>, _>>()?;
         let narrow = |sum: &Option<i256>| match sum {
             Some(sum) => sum.to_i128().map(Some).ok_or_else(|| self.too_large()),
             None => Ok(None),
@@ -261,9 +234,7 @@ impl Accumulator for ExactSum {
         let narrow = |sums: &[Option<i256>]| sums.iter().map(narrow).collect::<Result<Vec<_>, _>>();
         Ok(match &self.output {
             DataType::Decimal128(precision, scale) => {
-                let fits = |sum: &i128| {
-                    Decimal128Type::validate_decimal_precision(*sum, *precision, *scale).is_ok()
-                };
+                let fits = |sum: &i128| Decimal128Type::validate_decimal_precision(*sum, *precision, *scale).is_ok();
                 let sums = narrow(&sums)?;
                 if sums.iter().flatten().any(|sum| !fits(sum)) {
                     return Err(self.too_large());
@@ -271,34 +242,22 @@ impl Accumulator for ExactSum {
                 Arc::new(Decimal128Array::from(sums).with_precision_and_scale(*precision, *scale)?)
             }
             DataType::Decimal256(precision, scale) => {
-                let fits = |sum: &i256| {
-                    Decimal256Type::validate_decimal_precision(*sum, *precision, *scale).is_ok()
-                };
+                let fits = |sum: &i256| Decimal256Type::validate_decimal_precision(*sum, *precision, *scale).is_ok();
                 if sums.iter().flatten().any(|sum| !fits(sum)) {
                     return Err(self.too_large());
                 }
                 Arc::new(Decimal256Array::from(sums).with_precision_and_scale(*precision, *scale)?)
             }
             DataType::UInt64 => {
-                let fit = |sum: Option<i128>| {
-                    sum.map(|sum| u64::try_from(sum).map_err(|_| self.too_large()))
-                        .transpose()
-                };
-                let sums = narrow(&sums)?
-                    .into_iter()
-                    .map(fit)
-                    .collect::<Result<Vec<_>, _>>()?;
+                let fit =
+                    |sum: Option<i128>| sum.map(|sum| u64::try_from(sum).map_err(|_| self.too_large())).transpose();
+                let sums = narrow(&sums)?.into_iter().map(fit).collect::<Result<Vec<_>, _>>()?;
                 Arc::new(UInt64Array::from(sums))
             }
             output => {
-                let fit = |sum: Option<i128>| {
-                    sum.map(|sum| i64::try_from(sum).map_err(|_| self.too_large()))
-                        .transpose()
-                };
-                let sums = narrow(&sums)?
-                    .into_iter()
-                    .map(fit)
-                    .collect::<Result<Vec<_>, _>>()?;
+                let fit =
+                    |sum: Option<i128>| sum.map(|sum| i64::try_from(sum).map_err(|_| self.too_large())).transpose();
+                let sums = narrow(&sums)?.into_iter().map(fit).collect::<Result<Vec<_>, _>>()?;
                 cast(&Int64Array::from(sums), output)?
             }
         })
@@ -341,11 +300,7 @@ impl Compensated {
 
     fn add_finite(&mut self, value: f64) {
         let sum = self.sum + value;
-        self.error += if self.sum.abs() >= value.abs() {
-            (self.sum - sum) + value
-        } else {
-            (value - sum) + self.sum
-        };
+        self.error += if self.sum.abs() >= value.abs() { (self.sum - sum) + value } else { (value - sum) + self.sum };
         self.sum = sum;
     }
 
@@ -371,18 +326,16 @@ impl Compensated {
         if self.count == 0 {
             return None;
         }
-        Some(
-            match (self.nan > 0, self.infinite > 0, self.negative_infinite > 0) {
-                (true, _, _) | (_, true, true) => f64::NAN,
-                (_, true, _) => f64::INFINITY,
-                (_, _, true) => f64::NEG_INFINITY,
-                _ => {
-                    let value = self.sum + self.error;
-                    // An overflow to infinity makes the error NaN.
-                    if value.is_nan() { self.sum } else { value }
-                }
-            },
-        )
+        Some(match (self.nan > 0, self.infinite > 0, self.negative_infinite > 0) {
+            (true, _, _) | (_, true, true) => f64::NAN,
+            (_, true, _) => f64::INFINITY,
+            (_, _, true) => f64::NEG_INFINITY,
+            _ => {
+                let value = self.sum + self.error;
+                // An overflow to infinity makes the error NaN.
+                if value.is_nan() { self.sum } else { value }
+            }
+        })
     }
 }
 
@@ -401,30 +354,20 @@ impl Accumulator for FloatSum {
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
         let values = cast(update.argument()?, &DataType::Float64)?;
         let values = values.as_primitive::<Float64Type>().values();
-        update
-            .each()
-            .for_each(|(group, weight, row)| self.groups[group].add(values[row], weight));
+        update.each().for_each(|(group, weight, row)| self.groups[group].add(values[row], weight));
         Ok(())
     }
 
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError> {
         let other: &Self = same(other);
-        map.iter()
-            .zip(&other.groups)
-            .for_each(|(group, sum)| self.groups[*group as usize].merge(sum));
+        map.iter().zip(&other.groups).for_each(|(group, sum)| self.groups[*group as usize].merge(sum));
         Ok(())
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {
         let value = |group: &u32| {
             let sum = &self.groups[*group as usize];
-            sum.value().map(|value| {
-                if self.mean {
-                    value / sum.count as f64
-                } else {
-                    value
-                }
-            })
+            sum.value().map(|value| if self.mean { value / sum.count as f64 } else { value })
         };
         Ok(Arc::new(groups.iter().map(value).collect::<Float64Array>()))
     }
@@ -452,34 +395,18 @@ struct Extreme {
 impl Extreme {
     fn new(greatest: bool, output: DataType, retracts: bool) -> Result<Self, ExecError> {
         let converter = RowConverter::new(vec![SortField::new(output.clone())])?;
-        Ok(Self {
-            greatest,
-            output,
-            converter,
-            retracts,
-            groups: Vec::new(),
-        })
+        Ok(Self { greatest, output, converter, retracts, groups: Vec::new() })
     }
 
     fn best(&self, group: usize) -> Option<&[u8]> {
         let values = &self.groups[group];
-        let best = if self.greatest {
-            values.last_key_value()
-        } else {
-            values.first_key_value()
-        };
+        let best = if self.greatest { values.last_key_value() } else { values.first_key_value() };
         best.map(|(bytes, _)| bytes.as_ref())
     }
 
     fn add(&mut self, group: usize, bytes: &[u8], weight: i64) {
         if !self.retracts {
-            let better = self.best(group).is_none_or(|best| {
-                if self.greatest {
-                    bytes > best
-                } else {
-                    bytes < best
-                }
-            });
+            let better = self.best(group).is_none_or(|best| if self.greatest { bytes > best } else { bytes < best });
             if better {
                 self.groups[group].clear();
                 self.groups[group].insert(bytes.into(), 1);
@@ -505,29 +432,21 @@ impl Accumulator for Extreme {
     }
 
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
-        let rows = self
-            .converter
-            .convert_columns(std::slice::from_ref(update.argument()?))?;
-        update
-            .each()
-            .for_each(|(group, weight, row)| self.add(group, rows.row(row).data(), weight));
+        let rows = self.converter.convert_columns(std::slice::from_ref(update.argument()?))?;
+        update.each().for_each(|(group, weight, row)| self.add(group, rows.row(row).data(), weight));
         Ok(())
     }
 
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError> {
         let other: &Self = same(other);
         for (group, values) in map.iter().zip(&other.groups) {
-            values
-                .iter()
-                .for_each(|(bytes, weight)| self.add(*group as usize, bytes, *weight));
+            values.iter().for_each(|(bytes, weight)| self.add(*group as usize, bytes, *weight));
         }
         Ok(())
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {
-        let nothing = self
-            .converter
-            .convert_columns(&[new_null_array(&self.output, 1)])?;
+        let nothing = self.converter.convert_columns(&[new_null_array(&self.output, 1)])?;
         let parser = self.converter.parser();
         let rows = groups.iter().map(|group| match self.best(*group as usize) {
             Some(bytes) => parser.parse(bytes),
@@ -556,11 +475,7 @@ struct Distinct {
 
 impl Distinct {
     fn new(inner: Box<dyn Accumulator>, argument: DataType) -> Result<Self, ExecError> {
-        Ok(Self {
-            inner,
-            converter: RowConverter::new(vec![SortField::new(argument)])?,
-            groups: Vec::new(),
-        })
+        Ok(Self { inner, converter: RowConverter::new(vec![SortField::new(argument)])?, groups: Vec::new() })
     }
 }
 
@@ -572,9 +487,7 @@ impl Accumulator for Distinct {
 
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
         // Only multiplicities here: which values are distinct is known once tables are merged.
-        let rows = self
-            .converter
-            .convert_columns(std::slice::from_ref(update.argument()?))?;
+        let rows = self.converter.convert_columns(std::slice::from_ref(update.argument()?))?;
         for (group, weight, row) in update.each() {
             add_weight(&mut self.groups[group], rows.row(row).data(), weight);
         }
@@ -596,17 +509,9 @@ impl Accumulator for Distinct {
             }
         }
         let parser = self.converter.parser();
-        let values = self
-            .converter
-            .convert_rows(changed.iter().map(|bytes| parser.parse(bytes)))?
-            .remove(0);
+        let values = self.converter.convert_rows(changed.iter().map(|bytes| parser.parse(bytes)))?.remove(0);
         let rows: Vec<u32> = (0..groups.len() as u32).collect();
-        self.inner.update(&Update {
-            values: Some(&values),
-            rows: &rows,
-            groups: &groups,
-            weights: Some(&weights),
-        })
+        self.inner.update(&Update { values: Some(&values), rows: &rows, groups: &groups, weights: Some(&weights) })
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {

@@ -27,11 +27,8 @@ impl Groups {
     /// The number of `key`, a new one if it has none.
     pub(super) fn intern(&mut self, key: &[u8]) -> u32 {
         let keys = &mut self.keys;
-        let found = self.table.entry(
-            hash(key),
-            |group| *keys[*group as usize] == *key,
-            |group| hash(&keys[*group as usize]),
-        );
+        let found =
+            self.table.entry(hash(key), |group| *keys[*group as usize] == *key, |group| hash(&keys[*group as usize]));
         match found {
             Entry::Occupied(entry) => *entry.get(),
             Entry::Vacant(entry) => {

@@ -70,48 +70,28 @@ impl Cell {
         let left_columns = join.inputs[0].fields().len();
         let side = |side: Side| {
             Ok::<_, ExecError>(CellSide {
-                store: Store::new(
-                    Arc::clone(&join.inputs[side.index()]),
-                    join.retracts[side.index()],
-                ),
+                store: Store::new(Arc::clone(&join.inputs[side.index()]), join.retracts[side.index()]),
                 index: index_for(&join, side),
                 keys: KeyMaker::new(&join, side)?,
             })
         };
         let sides = [side(Side::Left)?, side(Side::Right)?];
         let condition = if sides[0].index.is_none() {
-            Condition::Scan(BlockScan::new(
-                compile_all(&join.condition, &pair)?,
-                left_columns,
-            ))
+            Condition::Scan(BlockScan::new(compile_all(&join.condition, &pair)?, left_columns))
         } else {
             let mut columns: Vec<u32> = Vec::new();
-            join.condition
-                .iter()
-                .for_each(|e| e.for_each_column(&mut |column| columns.push(column)));
+            join.condition.iter().for_each(|e| e.for_each_column(&mut |column| columns.push(column)));
             columns.sort_unstable();
             columns.dedup();
-            let schema =
-                Arc::new(pair.project(&columns.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
+            let schema = Arc::new(pair.project(&columns.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
             let narrowed: Vec<ScalarExpr> = join
                 .condition
                 .iter()
                 .map(|e| e.map_columns(&|column| columns.partition_point(|c| *c < column) as u32))
                 .collect();
-            Condition::Candidates {
-                conjuncts: compile_all(&narrowed, &schema)?,
-                columns,
-                schema,
-            }
+            Condition::Candidates { conjuncts: compile_all(&narrowed, &schema)?, columns, schema }
         };
-        Ok(Self {
-            join,
-            sides,
-            condition,
-            output,
-            work: None,
-            committed: Epoch::NONE,
-        })
+        Ok(Self { join, sides, condition, output, work: None, committed: Epoch::NONE })
     }
 
     /// Finds the next candidates of the frame at work and keeps those that match.
@@ -125,35 +105,16 @@ impl Cell {
             (Condition::Candidates { .. }, Some(index)) => {
                 index.probe(&work.keys, &mut work.cursor, FRAME_ROWS, &mut found)
             }
-            (Condition::Scan(scan), _) => scan.probe(
-                &work.frame.batch,
-                work.side,
-                &stored.store,
-                &mut work.scan,
-                FRAME_ROWS,
-                &mut found,
-            )?,
+            (Condition::Scan(scan), _) => {
+                scan.probe(&work.frame.batch, work.side, &stored.store, &mut work.scan, FRAME_ROWS, &mut found)?
+            }
             (Condition::Candidates { .. }, None) => {
-                return Err(ExecError::Internal(
-                    "a cell without an index must scan".to_owned(),
-                ));
+                return Err(ExecError::Internal("a cell without an index must scan".to_owned()));
             }
         };
-        if let Condition::Candidates {
-            conjuncts,
-            columns,
-            schema,
-        } = &self.condition
-        {
-            let work = self
-                .work
-                .as_ref()
-                .ok_or_else(|| ExecError::Internal("no frame at work".to_owned()))?;
-            let pairs = Pairs {
-                work,
-                store: &stored.store,
-                left_columns: self.join.inputs[0].fields().len(),
-            };
+        if let Condition::Candidates { conjuncts, columns, schema } = &self.condition {
+            let work = self.work.as_ref().ok_or_else(|| ExecError::Internal("no frame at work".to_owned()))?;
+            let pairs = Pairs { work, store: &stored.store, left_columns: self.join.inputs[0].fields().len() };
             pairs.keep(&mut found, conjuncts, columns, schema)?;
         }
         Ok((found, probe))
@@ -165,20 +126,10 @@ impl Cell {
             return Ok(());
         };
         let store = &self.sides[work.side.other().index()].store;
-        let pairs = Pairs {
-            work,
-            store,
-            left_columns: self.join.inputs[0].fields().len(),
-        };
+        let pairs = Pairs { work, store, left_columns: self.join.inputs[0].fields().len() };
         for start in (0..found.len()).step_by(FRAME_ROWS) {
             let end = found.len().min(start + FRAME_ROWS);
-            pairs.emit(
-                &found.probes[start..end],
-                &found.stored[start..end],
-                &self.join.output,
-                &self.output,
-                out,
-            )?;
+            pairs.emit(&found.probes[start..end], &found.stored[start..end], &self.join.output, &self.output, out)?;
         }
         Ok(())
     }
@@ -206,22 +157,14 @@ impl Operator for Cell {
             self.reindex(side)?;
         }
         let cell = &mut self.sides[side.index()];
-        let units = frame
-            .units
-            .as_ref()
-            .ok_or_else(|| ExecError::Internal("a frame in a cell has no units".to_owned()))?;
+        let units =
+            frame.units.as_ref().ok_or_else(|| ExecError::Internal("a frame in a cell has no units".to_owned()))?;
         let keys = cell.keys.keys(&frame.batch, &units.buckets)?;
         let first = cell.store.append(&frame)?;
         if let Some(index) = &mut cell.index {
             index.insert(&keys, first);
         }
-        self.work = Some(Work {
-            side,
-            frame,
-            keys,
-            cursor: Cursor::default(),
-            scan: ScanCursor::default(),
-        });
+        self.work = Some(Work { side, frame, keys, cursor: Cursor::default(), scan: ScanCursor::default() });
         Ok(())
     }
 
@@ -257,10 +200,7 @@ impl Operator for Cell {
 }
 
 fn pair_schema(join: &Join) -> SchemaRef {
-    let fields = join
-        .inputs
-        .iter()
-        .flat_map(|schema| schema.fields().iter().cloned());
+    let fields = join.inputs.iter().flat_map(|schema| schema.fields().iter().cloned());
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
@@ -302,29 +242,16 @@ impl Pairs<'_> {
     }
 
     /// Some columns of some pairs.
-    fn gather(
-        &self,
-        columns: &[u32],
-        probes: &[u32],
-        stored: &[u32],
-    ) -> Result<Vec<ArrayRef>, ExecError> {
+    fn gather(&self, columns: &[u32], probes: &[u32], stored: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
         let probe_rows = UInt32Array::from(probes.to_vec());
         columns
             .iter()
             .map(|column| {
                 let column = *column as usize;
                 let of_left = column < self.left_columns;
-                let index = if of_left {
-                    column
-                } else {
-                    column - self.left_columns
-                };
+                let index = if of_left { column } else { column - self.left_columns };
                 if of_left == (self.work.side == Side::Left) {
-                    Ok(take(
-                        self.work.frame.batch.column(index),
-                        &probe_rows,
-                        None,
-                    )?)
+                    Ok(take(self.work.frame.batch.column(index), &probe_rows, None)?)
                 } else {
                     self.store.gather(index, stored)
                 }
@@ -345,9 +272,7 @@ impl Pairs<'_> {
         let weighted = frame.weights.is_some() || self.store.is_weighted();
         let weights: Option<Vec<i64>> = weighted.then(|| {
             let pairs = probes.iter().zip(stored);
-            pairs
-                .map(|(probe, stored)| frame.weight(*probe as usize) * self.store.weight(*stored))
-                .collect()
+            pairs.map(|(probe, stored)| frame.weight(*probe as usize) * self.store.weight(*stored)).collect()
         });
         if self.store.latest_epoch() <= frame.epoch {
             out.push(frame.with_rows(batch, weights.map(Into::into)));
@@ -365,10 +290,7 @@ impl Pairs<'_> {
         out: &mut Vec<Frame>,
     ) -> Result<(), ExecError> {
         let frame = &self.work.frame;
-        let epochs: Vec<Epoch> = stored
-            .iter()
-            .map(|row| self.store.epoch(*row).max(frame.epoch))
-            .collect();
+        let epochs: Vec<Epoch> = stored.iter().map(|row| self.store.epoch(*row).max(frame.epoch)).collect();
         let mut distinct = epochs.clone();
         distinct.sort_unstable();
         distinct.dedup();
@@ -376,17 +298,9 @@ impl Pairs<'_> {
             let mask: BooleanArray = epochs.iter().map(|e| Some(*e == epoch)).collect();
             let rows = filter_record_batch(batch, &mask)?;
             let weights = weights.map(|weights| {
-                weights
-                    .iter()
-                    .zip(&epochs)
-                    .filter(|(_, e)| **e == epoch)
-                    .map(|(weight, _)| *weight)
-                    .collect()
+                weights.iter().zip(&epochs).filter(|(_, e)| **e == epoch).map(|(weight, _)| *weight).collect()
             });
-            out.push(Frame {
-                epoch,
-                ..frame.with_rows(rows, weights)
-            });
+            out.push(Frame { epoch, ..frame.with_rows(rows, weights) });
         }
         Ok(())
     }

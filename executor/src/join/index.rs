@@ -99,11 +99,7 @@ impl LocalIndex for HashIndex {
         self.older.resize(first as usize, NO_ROW);
         for row in 0..keys.rows {
             let stored = first + row as u32;
-            let older = if keys.null[row] {
-                None
-            } else {
-                self.heads.insert(keys.prefix(row), stored)
-            };
+            let older = if keys.null[row] { None } else { self.heads.insert(keys.prefix(row), stored) };
             self.older.push(older.unwrap_or(NO_ROW));
         }
     }
@@ -113,11 +109,7 @@ impl LocalIndex for HashIndex {
             let mut stored = match cursor.last {
                 Last::Entry(stored) => stored as u32,
                 _ if keys.null[cursor.row] => NO_ROW,
-                _ => self
-                    .heads
-                    .get(&keys.prefix(cursor.row))
-                    .copied()
-                    .unwrap_or(NO_ROW),
+                _ => self.heads.get(&keys.prefix(cursor.row)).copied().unwrap_or(NO_ROW),
             };
             while stored != NO_ROW {
                 if out.len() >= limit {
@@ -127,10 +119,7 @@ impl LocalIndex for HashIndex {
                 out.push(cursor.row, stored);
                 stored = self.older[stored as usize];
             }
-            *cursor = Cursor {
-                row: cursor.row + 1,
-                last: Last::None,
-            };
+            *cursor = Cursor { row: cursor.row + 1, last: Last::None };
         }
         Probe::Done
     }
@@ -150,13 +139,7 @@ pub struct SortedIndex {
 impl SortedIndex {
     /// An empty index of the rows of `stored`, for a range with these bounds.
     pub fn new(stored: Side, bounds: Bounds) -> Self {
-        Self {
-            stored,
-            bounds,
-            entries: BTreeSet::new(),
-            wild: BTreeSet::new(),
-            error: 0.0,
-        }
+        Self { stored, bounds, entries: BTreeSet::new(), wild: BTreeSet::new(), error: 0.0 }
     }
 
     fn probe_row(
@@ -175,10 +158,7 @@ impl SortedIndex {
                 Last::Key(key, stored) => Bound::Excluded((prefix, key, stored)),
                 _ => Bound::Included((prefix, low, 0)),
             };
-            for (_, key, stored) in self
-                .entries
-                .range((from, Bound::Included((prefix, high, NO_ROW))))
-            {
+            for (_, key, stored) in self.entries.range((from, Bound::Included((prefix, high, NO_ROW)))) {
                 if out.len() >= limit {
                     return Probe::Full;
                 }
@@ -223,15 +203,10 @@ impl LocalIndex for SortedIndex {
             return Probe::Done;
         };
         while cursor.row < keys.rows {
-            if !keys.null[cursor.row]
-                && self.probe_row(keys, ranges, cursor, limit, out) == Probe::Full
-            {
+            if !keys.null[cursor.row] && self.probe_row(keys, ranges, cursor, limit, out) == Probe::Full {
                 return Probe::Full;
             }
-            *cursor = Cursor {
-                row: cursor.row + 1,
-                last: Last::None,
-            };
+            *cursor = Cursor { row: cursor.row + 1, last: Last::None };
         }
         Probe::Done
     }

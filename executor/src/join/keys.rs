@@ -10,8 +10,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Float64Type, Int64Type, SchemaRef,
-    UInt64Type,
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Float64Type, Int64Type, SchemaRef, UInt64Type,
 };
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::{Join, Side};
@@ -65,11 +64,7 @@ impl Ranges {
 
     /// Bound on the error of every key.
     pub fn error(&self) -> f64 {
-        if let Self::Float(_, error) = self {
-            *error
-        } else {
-            0.0
-        }
+        if let Self::Float(_, error) = self { *error } else { 0.0 }
     }
 }
 
@@ -103,19 +98,12 @@ pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f6
         (Ranges::Float(keys, own_error), Bounds::Float { lower, upper }) => {
             let Some(key) = keys[row] else { return ALL };
             let (low, high) = match stored {
-                Side::Left => (
-                    lower.map(|lower| key + lower),
-                    upper.map(|upper| key + upper),
-                ),
-                Side::Right => (
-                    upper.map(|upper| key - upper),
-                    lower.map(|lower| key - lower),
-                ),
+                Side::Left => (lower.map(|lower| key + lower), upper.map(|upper| key + upper)),
+                Side::Right => (upper.map(|upper| key - upper), lower.map(|lower| key - lower)),
             };
             let offset = lower.unwrap_or(0.0).abs().max(upper.unwrap_or(0.0).abs());
             // Rounding of the condition's own arithmetic and of this one.
-            let slack =
-                8.0 * f64::EPSILON * (key.abs() + offset) + f64::MIN_POSITIVE + own_error + error;
+            let slack = 8.0 * f64::EPSILON * (key.abs() + offset) + f64::MIN_POSITIVE + own_error + error;
             let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
             (
                 finite(low.map(|low| low - slack)).map_or(i64::MIN, float_order),
@@ -128,10 +116,7 @@ pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f6
                 Side::Left => (*lower, *upper),
                 Side::Right => (*upper, *lower),
             };
-            (
-                if at_least { key } else { i64::MIN },
-                if at_most { key } else { i64::MAX },
-            )
+            (if at_least { key } else { i64::MIN }, if at_most { key } else { i64::MAX })
         }
         _ => ALL,
     }
@@ -155,24 +140,12 @@ impl KeyMaker {
         let equality: Vec<_> = join
             .equality
             .iter()
-            .map(|(left, right)| {
-                if side == Side::Left {
-                    left.clone()
-                } else {
-                    right.clone()
-                }
-            })
+            .map(|(left, right)| if side == Side::Left { left.clone() } else { right.clone() })
             .collect();
-        let range = join.range.as_ref().map(
-            |Range {
-                 left,
-                 right,
-                 bounds,
-             }| {
-                let key = if side == Side::Left { left } else { right };
-                Ok::<_, ExecError>((RangeKey::new(key, schema)?, *bounds))
-            },
-        );
+        let range = join.range.as_ref().map(|Range { left, right, bounds }| {
+            let key = if side == Side::Left { left } else { right };
+            Ok::<_, ExecError>((RangeKey::new(key, schema)?, *bounds))
+        });
         Ok(Self {
             equality: compile_all(&equality, schema)?,
             range: range.transpose()?,
@@ -187,26 +160,16 @@ impl KeyMaker {
     pub fn keys(&self, batch: &RecordBatch, buckets: &[u32]) -> Result<Keys, ExecError> {
         let rows = batch.num_rows();
         let mut null = vec![false; rows];
-        let equality = self
-            .equality
-            .iter()
-            .map(|key| evaluate(key, batch))
-            .collect::<Result<Vec<_>, _>>()?;
+        let equality = self.equality.iter().map(|key| evaluate(key, batch)).collect::<Result<Vec<_>, _>>()?;
         for key in equality.iter().filter(|key| key.null_count() > 0) {
-            null.iter_mut()
-                .enumerate()
-                .for_each(|(row, null)| *null |= key.is_null(row));
+            null.iter_mut().enumerate().for_each(|(row, null)| *null |= key.is_null(row));
         }
-        let mut prefixes = (!equality.is_empty())
-            .then(|| hash_rows(&equality, rows))
-            .transpose()?;
+        let mut prefixes = (!equality.is_empty()).then(|| hash_rows(&equality, rows)).transpose()?;
         if self.bucketed {
             // The hash decides the bucket of a `key` partitioning, but not that of a grid.
             let mixed = prefixes.get_or_insert_with(|| vec![0; rows]);
             for (prefix, bucket) in mixed.iter_mut().zip(buckets) {
-                *prefix = prefix
-                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                    .wrapping_add(u64::from(*bucket));
+                *prefix = prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(*bucket));
             }
         }
         let ranges = match &self.range {
@@ -219,16 +182,9 @@ impl KeyMaker {
                 let (keys, error) = key.float(batch, &mut null)?;
                 Some(Ranges::Float(keys, error))
             }
-            Some((key, Bounds::Ordered { .. })) => {
-                Some(Ranges::Ordered(key.ordered(batch, &mut null)?))
-            }
+            Some((key, Bounds::Ordered { .. })) => Some(Ranges::Ordered(key.ordered(batch, &mut null)?)),
         };
-        Ok(Keys {
-            rows,
-            prefixes,
-            ranges,
-            null,
-        })
+        Ok(Keys { rows, prefixes, ranges, null })
     }
 }
 
@@ -246,15 +202,8 @@ impl RangeKey {
     /// Keys that this build cannot compute.
     pub fn new(key: &IndexKey, schema: &SchemaRef) -> Result<Self, ExecError> {
         let exprs: Vec<_> = key.terms.iter().map(|term| term.expr.clone()).collect();
-        let terms = key
-            .terms
-            .iter()
-            .map(|term| term.factor)
-            .zip(compile_all(&exprs, schema)?);
-        Ok(Self {
-            terms: terms.collect(),
-            limit: key.limit,
-        })
+        let terms = key.terms.iter().map(|term| term.factor).zip(compile_all(&exprs, schema)?);
+        Ok(Self { terms: terms.collect(), limit: key.limit })
     }
 
     /// The exact value of every row; `None` for NULL.
@@ -270,11 +219,7 @@ impl RangeKey {
         Ok(sums)
     }
 
-    fn exact_or_wild(
-        &self,
-        batch: &RecordBatch,
-        null: &mut [bool],
-    ) -> Result<Vec<Option<i64>>, ExecError> {
+    fn exact_or_wild(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<Vec<Option<i64>>, ExecError> {
         let sums = self.exact(batch)?;
         Ok(sums
             .into_iter()
@@ -282,18 +227,12 @@ impl RangeKey {
             .map(|(sum, null)| {
                 *null |= sum.is_none();
                 let key = i64::try_from(sum?).ok()?;
-                self.limit
-                    .is_none_or(|limit| (key as f64).abs() <= limit)
-                    .then_some(key)
+                self.limit.is_none_or(|limit| (key as f64).abs() <= limit).then_some(key)
             })
             .collect())
     }
 
-    fn float(
-        &self,
-        batch: &RecordBatch,
-        null: &mut [bool],
-    ) -> Result<(Vec<Option<f64>>, f64), ExecError> {
+    fn float(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<(Vec<Option<f64>>, f64), ExecError> {
         let mut sums = vec![0.0_f64; batch.num_rows()];
         let mut magnitude = 0.0_f64;
         for (factor, term) in &self.terms {
@@ -311,40 +250,26 @@ impl RangeKey {
         // One term is the value itself, but for the rounding of integers.
         let error = 4.0 * f64::EPSILON * magnitude * self.terms.len() as f64;
         let keep = |sum: &f64| sum.is_finite() && self.limit.is_none_or(|limit| sum.abs() <= limit);
-        Ok((
-            sums.into_iter().map(|sum| Some(sum).filter(keep)).collect(),
-            error,
-        ))
+        Ok((sums.into_iter().map(|sum| Some(sum).filter(keep)).collect(), error))
     }
 
     fn ordered(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<Vec<i64>, ExecError> {
         let [(_, term)] = self.terms.as_slice() else {
-            return Err(ExecError::Internal(
-                "an ordered key has one term".to_owned(),
-            ));
+            return Err(ExecError::Internal("an ordered key has one term".to_owned()));
         };
         let array = evaluate(term, batch)?;
-        null.iter_mut()
-            .enumerate()
-            .for_each(|(row, null)| *null |= array.is_null(row));
+        null.iter_mut().enumerate().for_each(|(row, null)| *null |= array.is_null(row));
         Ok(match array.data_type() {
-            DataType::Boolean => (0..array.len())
-                .map(|row| i64::from(array.as_boolean().value(row)))
-                .collect(),
+            DataType::Boolean => (0..array.len()).map(|row| i64::from(array.as_boolean().value(row))).collect(),
             DataType::Time32(_) => {
                 let values = cast(&cast(&array, &DataType::Int32)?, &DataType::Int64)?;
                 values.as_primitive::<Int64Type>().values().to_vec()
             }
-            DataType::Time64(_) => cast(&array, &DataType::Int64)?
-                .as_primitive::<Int64Type>()
-                .values()
-                .to_vec(),
+            DataType::Time64(_) => cast(&array, &DataType::Int64)?.as_primitive::<Int64Type>().values().to_vec(),
             _ => {
                 let bytes = cast(&array, &DataType::LargeBinary)?;
                 let bytes = bytes.as_binary::<i64>();
-                (0..array.len())
-                    .map(|row| bytes_order(bytes.value(row)))
-                    .collect()
+                (0..array.len()).map(|row| bytes_order(bytes.value(row))).collect()
             }
         })
     }

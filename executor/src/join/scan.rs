@@ -36,10 +36,7 @@ pub(crate) struct ScanCursor {
 impl BlockScan {
     /// `condition` is over the columns of a pair, of which the first `left_columns` are left.
     pub(crate) fn new(condition: Vec<Arc<dyn PhysicalExpr>>, left_columns: usize) -> Self {
-        Self {
-            condition,
-            left_columns,
-        }
+        Self { condition, left_columns }
     }
 
     /// Adds the matches of `probe` (rows of `side`) with the first `rows` rows of `store`.
@@ -57,32 +54,22 @@ impl BlockScan {
             let first = store.chunk_start(cursor.chunk);
             // The longer side is scanned, the rows of the shorter one are the constants.
             let probe_is_constant = probe.num_rows() <= chunk.num_rows();
-            let (constants, columns, constant_side) = if probe_is_constant {
-                (probe, chunk, side)
-            } else {
-                (chunk, probe, side.other())
-            };
+            let (constants, columns, constant_side) =
+                if probe_is_constant { (probe, chunk, side) } else { (chunk, probe, side.other()) };
             while cursor.row < constants.num_rows() {
                 if out.len() >= limit || evaluations >= EVALUATIONS_PER_STEP {
                     return Ok(Probe::Full);
                 }
                 let row = cursor.row as u32;
                 self.matches(constants, cursor.row, columns, constant_side, &mut |i| {
-                    let (probe, stored) = if probe_is_constant {
-                        (row, first + i)
-                    } else {
-                        (i, first + row)
-                    };
+                    let (probe, stored) = if probe_is_constant { (row, first + i) } else { (i, first + row) };
                     out.probes.push(probe);
                     out.stored.push(stored);
                 })?;
                 cursor.row += 1;
                 evaluations += 1;
             }
-            *cursor = ScanCursor {
-                chunk: cursor.chunk + 1,
-                row: 0,
-            };
+            *cursor = ScanCursor { chunk: cursor.chunk + 1, row: 0 };
         }
         Ok(Probe::Done)
     }
@@ -115,10 +102,7 @@ impl BlockScan {
             }
         }
         match kept {
-            Some(kept) => (0..)
-                .zip(kept)
-                .filter(|(_, kept)| *kept)
-                .for_each(|(i, _)| found(i)),
+            Some(kept) => (0..).zip(kept).filter(|(_, kept)| *kept).for_each(|(i, _)| found(i)),
             None => (0..columns.num_rows() as u32).for_each(found),
         }
         Ok(())
@@ -138,16 +122,9 @@ impl BlockScan {
                 return Ok(Transformed::no(node));
             };
             let of_left = column.index() < self.left_columns;
-            let index = if of_left {
-                column.index()
-            } else {
-                column.index() - self.left_columns
-            };
+            let index = if of_left { column.index() } else { column.index() - self.left_columns };
             let bound: Arc<dyn PhysicalExpr> = if of_left == (constant_side == Side::Left) {
-                Arc::new(Literal::new(ScalarValue::try_from_array(
-                    constants.column(index),
-                    row,
-                )?))
+                Arc::new(Literal::new(ScalarValue::try_from_array(constants.column(index), row)?))
             } else {
                 Arc::new(Column::new(column.name(), index))
             };

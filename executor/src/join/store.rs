@@ -89,11 +89,7 @@ impl Store {
 
     /// Weight of a row.
     pub fn weight(&self, row: u32) -> i64 {
-        if self.retracts {
-            self.weights[row as usize]
-        } else {
-            1
-        }
+        if self.retracts { self.weights[row as usize] } else { 1 }
     }
 
     /// Whether rows can have weights other than one.
@@ -106,10 +102,8 @@ impl Store {
     /// # Errors
     /// More than 2^32 rows.
     pub fn append(&mut self, frame: &Frame) -> Result<u32, ExecError> {
-        let units = frame
-            .units
-            .as_ref()
-            .ok_or_else(|| ExecError::Internal("a frame in a cell has no units".to_owned()))?;
+        let units =
+            frame.units.as_ref().ok_or_else(|| ExecError::Internal("a frame in a cell has no units".to_owned()))?;
         self.append_rows(&frame.batch, frame.epoch, frame.weights.as_deref(), units)
     }
 
@@ -121,17 +115,14 @@ impl Store {
         units: &Units,
     ) -> Result<u32, ExecError> {
         let first = self.push_chunk(batch)?;
-        self.epochs
-            .resize(self.epochs.len() + batch.num_rows(), epoch);
+        self.epochs.resize(self.epochs.len() + batch.num_rows(), epoch);
         self.latest = self.latest.max(epoch);
         self.buckets.extend_from_slice(&units.buckets);
         self.slices.extend_from_slice(&units.slices);
         if self.retracts {
             match weights {
                 Some(weights) => self.weights.extend_from_slice(weights),
-                None => self
-                    .weights
-                    .resize(self.weights.len() + batch.num_rows(), 1),
+                None => self.weights.resize(self.weights.len() + batch.num_rows(), 1),
             }
         }
         Ok(first)
@@ -141,19 +132,10 @@ impl Store {
     fn push_chunk(&mut self, batch: &RecordBatch) -> Result<u32, ExecError> {
         let first = u32::try_from(self.len())
             .ok()
-            .filter(|first| {
-                first
-                    .checked_add(batch.num_rows() as u32)
-                    .is_some_and(|end| end < u32::MAX)
-            })
-            .ok_or_else(|| {
-                ExecError::Internal("a cell holds more than 2^32 rows of one side".to_owned())
-            })?;
+            .filter(|first| first.checked_add(batch.num_rows() as u32).is_some_and(|end| end < u32::MAX))
+            .ok_or_else(|| ExecError::Internal("a cell holds more than 2^32 rows of one side".to_owned()))?;
         match self.chunks.last_mut() {
-            Some(last)
-                if last.num_rows() < SMALL_CHUNK
-                    && last.num_rows() + batch.num_rows() <= FRAME_ROWS =>
-            {
+            Some(last) if last.num_rows() < SMALL_CHUNK && last.num_rows() + batch.num_rows() <= FRAME_ROWS => {
                 *last = concat_batches(&self.schema, [&*last, batch])?;
             }
             _ => {
@@ -162,8 +144,7 @@ impl Store {
             }
         }
         let chunk = self.chunks.len() as u32 - 1;
-        self.chunk_of
-            .resize(self.chunk_of.len() + batch.num_rows(), chunk);
+        self.chunk_of.resize(self.chunk_of.len() + batch.num_rows(), chunk);
         Ok(first)
     }
 
@@ -203,31 +184,19 @@ impl Store {
     /// # Errors
     /// Columns whose rows cannot be compared.
     pub fn fold(&mut self, committed: Epoch) -> Result<(), ExecError> {
-        let fields = self
-            .schema
-            .fields()
-            .iter()
-            .map(|f| SortField::new(f.data_type().clone()));
+        let fields = self.schema.fields().iter().map(|f| SortField::new(f.data_type().clone()));
         let converter = RowConverter::new(fields.collect())?;
         let mut sums: HashMap<(Vec<u8>, u32, u16), (u32, i64)> = HashMap::new();
         let mut weights = self.weights.clone();
         let mut row = 0_u32;
         for chunk in &self.chunks {
-            let keys = if chunk.num_columns() > 0 {
-                Some(converter.convert_columns(chunk.columns())?)
-            } else {
-                None
-            };
+            let keys = if chunk.num_columns() > 0 { Some(converter.convert_columns(chunk.columns())?) } else { None };
             for i in 0..chunk.num_rows() {
                 let at = row as usize;
                 if self.epochs[at] <= committed {
-                    let bytes = keys
-                        .as_ref()
-                        .map_or_else(Vec::new, |keys| keys.row(i).data().to_vec());
+                    let bytes = keys.as_ref().map_or_else(Vec::new, |keys| keys.row(i).data().to_vec());
                     let weight = std::mem::take(&mut weights[at]);
-                    let entry = sums
-                        .entry((bytes, self.buckets[at], self.slices[at]))
-                        .or_insert((row, 0));
+                    let entry = sums.entry((bytes, self.buckets[at], self.slices[at])).or_insert((row, 0));
                     entry.1 += weight;
                 }
                 row += 1;
@@ -255,9 +224,7 @@ impl Store {
     fn rebuild(&mut self, keep: impl Fn(&Self, u32) -> bool) -> Result<(), ExecError> {
         let mut kept = Self::new(Arc::clone(&self.schema), self.retracts);
         for (chunk, start) in self.chunks.iter().zip(&self.starts) {
-            let rows: Vec<u32> = (0..chunk.num_rows() as u32)
-                .filter(|i| keep(self, start + i))
-                .collect();
+            let rows: Vec<u32> = (0..chunk.num_rows() as u32).filter(|i| keep(self, start + i)).collect();
             if rows.is_empty() {
                 continue;
             }

@@ -87,12 +87,7 @@ impl CsvReader {
     fn open(&self, path: PathBuf) -> Result<CsvFile, ExecError> {
         let file = open(&path)?;
         let format = &self.format;
-        let mut records = Records::new(
-            file,
-            format.delimiter,
-            format.quote,
-            format.max_record_bytes as usize,
-        );
+        let mut records = Records::new(file, format.delimiter, format.quote, format.max_record_bytes as usize);
         let layout = if format.header {
             match header(&path, &mut records, format)? {
                 Some(names) => by_name(&path, &names, &self.columns, &self.projection)?,
@@ -101,12 +96,7 @@ impl CsvReader {
         } else {
             by_position(&self.columns, &self.projection)
         };
-        Ok(CsvFile {
-            path,
-            records,
-            decoder: decoder(&layout, format)?,
-            layout,
-        })
+        Ok(CsvFile { path, records, decoder: decoder(&layout, format)?, layout })
     }
 
     fn decode(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
@@ -129,12 +119,7 @@ impl CsvReader {
         let Some(file) = &self.current else {
             return Ok(batch.clone());
         };
-        let columns = file
-            .layout
-            .order
-            .iter()
-            .map(|place| Arc::clone(batch.column(*place)))
-            .collect();
+        let columns = file.layout.order.iter().map(|place| Arc::clone(batch.column(*place))).collect();
         crate::steps::batch_of(&self.output, columns, batch.num_rows())
     }
 
@@ -145,18 +130,11 @@ impl CsvReader {
         let mut batches = Vec::new();
         for record in records {
             let mut decoder = decoder(&file.layout, &self.format)?;
-            match decode(
-                &mut decoder,
-                &file.records.bytes()[record.start..record.end],
-            ) {
+            match decode(&mut decoder, &file.records.bytes()[record.start..record.end]) {
                 Ok(batch) => batches.extend(batch),
                 Err(error) => {
                     let message = explain(&error, &file.layout.schema);
-                    let error = ExecError::Record {
-                        path: file.path.clone(),
-                        line: record.line,
-                        message,
-                    };
+                    let error = ExecError::Record { path: file.path.clone(), line: record.line, message };
                     bad_record(error, self.on_error, &self.counters, &self.stream)?;
                 }
             }
@@ -170,12 +148,7 @@ impl CsvReader {
 }
 
 /// Counts and logs a bad record, or stops.
-fn bad_record(
-    error: ExecError,
-    on_error: OnError,
-    counters: &SourceCounters,
-    stream: &str,
-) -> Result<(), ExecError> {
+fn bad_record(error: ExecError, on_error: OnError, counters: &SourceCounters, stream: &str) -> Result<(), ExecError> {
     if on_error == OnError::Fail {
         return Err(error);
     }
@@ -217,9 +190,7 @@ impl Reader for CsvReader {
                     }
                     let path = file.path.clone();
                     bad_record(error, self.on_error, &self.counters, &self.stream)?;
-                    file.records
-                        .skip_line()
-                        .map_err(|error| failure(path, "cannot be read", Some(error)))?;
+                    file.records.skip_line().map_err(|error| failure(path, "cannot be read", Some(error)))?;
                 }
             }
         }
@@ -232,15 +203,11 @@ fn broken_record(path: &Path, broken: Broken, max: u32) -> ExecError {
         Broken::TooLong(line) => ExecError::Record {
             path: path.to_owned(),
             line,
-            message: format!(
-                "the record is longer than {max} bytes; is a quote left open? (option max_record_bytes)"
-            ),
+            message: format!("the record is longer than {max} bytes; is a quote left open? (option max_record_bytes)"),
         },
-        Broken::OpenQuote(line) => ExecError::Record {
-            path: path.to_owned(),
-            line,
-            message: "a quote is opened and never closed".to_owned(),
-        },
+        Broken::OpenQuote(line) => {
+            ExecError::Record { path: path.to_owned(), line, message: "a quote is opened and never closed".to_owned() }
+        }
     }
 }
 
@@ -250,9 +217,7 @@ pub(super) fn header<R: std::io::Read>(
     records: &mut Records<R>,
     format: &CsvFormat,
 ) -> Result<Option<Vec<String>>, ExecError> {
-    let first = records
-        .next(1)
-        .map_err(|broken| broken_record(path, broken, format.max_record_bytes))?;
+    let first = records.next(1).map_err(|broken| broken_record(path, broken, format.max_record_bytes))?;
     let Some(record) = first.first() else {
         return Ok(None);
     };
@@ -267,22 +232,11 @@ pub(super) fn header<R: std::io::Read>(
         .with_quote(format.quote)
         .infer_schema(bytes, Some(0))
         .map_err(|error| failure(path, format!("the header cannot be read: {error}"), None))?;
-    Ok(Some(
-        schema
-            .fields()
-            .iter()
-            .map(|field| field.name().trim().to_owned())
-            .collect(),
-    ))
+    Ok(Some(schema.fields().iter().map(|field| field.name().trim().to_owned()).collect()))
 }
 
 /// Finds the declared columns by the names in the header.
-fn by_name(
-    path: &Path,
-    names: &[String],
-    columns: &SchemaRef,
-    projection: &[u32],
-) -> Result<FileLayout, ExecError> {
+fn by_name(path: &Path, names: &[String], columns: &SchemaRef, projection: &[u32]) -> Result<FileLayout, ExecError> {
     let mut types = vec![DataType::Utf8; names.len()];
     let mut positions = Vec::with_capacity(columns.fields().len());
     for field in columns.fields() {
@@ -290,73 +244,35 @@ fn by_name(
         types[position] = field.data_type().clone();
         positions.push(position);
     }
-    let fields = names
-        .iter()
-        .zip(types)
-        .map(|(name, data_type)| Field::new(name, data_type, true));
+    let fields = names.iter().zip(types).map(|(name, data_type)| Field::new(name, data_type, true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    Ok(layout(
-        schema,
-        &projection
-            .iter()
-            .map(|column| positions[*column as usize])
-            .collect::<Vec<_>>(),
-    ))
+    Ok(layout(schema, &projection.iter().map(|column| positions[*column as usize]).collect::<Vec<_>>()))
 }
 
 /// Position of a column in a header: the exact name, or the only one that differs in case.
 pub(super) fn position_of(path: &Path, names: &[String], name: &str) -> Result<usize, ExecError> {
     let exact = names.iter().position(|found| found == name);
     let folded = || {
-        let mut found = names
-            .iter()
-            .enumerate()
-            .filter(|(_, found)| found.eq_ignore_ascii_case(name));
-        found
-            .next()
-            .filter(|_| found.next().is_none())
-            .map(|(position, _)| position)
+        let mut found = names.iter().enumerate().filter(|(_, found)| found.eq_ignore_ascii_case(name));
+        found.next().filter(|_| found.next().is_none()).map(|(position, _)| position)
     };
     exact.or_else(folded).ok_or_else(|| {
-        failure(
-            path,
-            format!(
-                "there is no column '{name}' in the header; it has {}",
-                names.join(", ")
-            ),
-            None,
-        )
+        failure(path, format!("there is no column '{name}' in the header; it has {}", names.join(", ")), None)
     })
 }
 
 fn by_position(columns: &SchemaRef, projection: &[u32]) -> FileLayout {
-    let fields = columns
-        .fields()
-        .iter()
-        .map(|f| Field::new(f.name(), f.data_type().clone(), true));
+    let fields = columns.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), true));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    layout(
-        schema,
-        &projection
-            .iter()
-            .map(|column| *column as usize)
-            .collect::<Vec<_>>(),
-    )
+    layout(schema, &projection.iter().map(|column| *column as usize).collect::<Vec<_>>())
 }
 
 fn layout(schema: SchemaRef, wanted: &[usize]) -> FileLayout {
     let mut read = wanted.to_vec();
     read.sort_unstable();
     read.dedup();
-    let order = wanted
-        .iter()
-        .map(|position| read.partition_point(|other| other < position))
-        .collect();
-    FileLayout {
-        schema,
-        read,
-        order,
-    }
+    let order = wanted.iter().map(|position| read.partition_point(|other| other < position)).collect();
+    FileLayout { schema, read, order }
 }
 
 fn decoder(layout: &FileLayout, format: &CsvFormat) -> Result<Decoder, ExecError> {
@@ -368,8 +284,7 @@ fn decoder(layout: &FileLayout, format: &CsvFormat) -> Result<Decoder, ExecError
         .with_projection(layout.read.clone());
     if !format.null.is_empty() {
         let pattern = format!("^(|{})$", regex::escape(&format.null));
-        let pattern =
-            Regex::new(&pattern).map_err(|error| ExecError::Internal(error.to_string()))?;
+        let pattern = Regex::new(&pattern).map_err(|error| ExecError::Internal(error.to_string()))?;
         builder = builder.with_null_regex(pattern);
     }
     Ok(builder.build_decoder())
@@ -400,11 +315,7 @@ fn explain(error: &ArrowError, schema: &SchemaRef) -> String {
         && let Some(field) = between("for column ", " at line").and_then(column)
     {
         let value: String = value.chars().take(60).collect();
-        return format!(
-            "column {}: '{value}' is not a {}",
-            field.name(),
-            thetis_planner::sql_name(field.data_type())
-        );
+        return format!("column {}: '{value}' is not a {}", field.name(), thetis_planner::sql_name(field.data_type()));
     }
     if let Some(expected) = between("expected ", " got") {
         let got = text.rsplit("got ").next().unwrap_or_default();
@@ -414,12 +325,6 @@ fn explain(error: &ArrowError, schema: &SchemaRef) -> String {
         return "the record is not valid UTF-8".to_owned();
     }
     let prefixes = ["Csv error: ", "Parser error: ", "Cast error: "];
-    let message = prefixes.iter().fold(text.as_str(), |text, prefix| {
-        text.trim_start_matches(prefix)
-    });
-    message
-        .split(". Row data")
-        .next()
-        .unwrap_or_default()
-        .to_owned()
+    let message = prefixes.iter().fold(text.as_str(), |text, prefix| text.trim_start_matches(prefix));
+    message.split(". Row data").next().unwrap_or_default().to_owned()
 }

@@ -11,11 +11,7 @@ pub(super) fn failure(
     message: impl Into<String>,
     source: Option<std::io::Error>,
 ) -> ExecError {
-    ExecError::Source {
-        path: path.into(),
-        message: message.into(),
-        source: source.map(Arc::new),
-    }
+    ExecError::Source { path: path.into(), message: message.into(), source: source.map(Arc::new) }
 }
 
 /// The files that a path or glob names, by name.
@@ -23,8 +19,7 @@ pub(super) fn expand(pattern: &str) -> Result<Vec<PathBuf>, ExecError> {
     if !pattern.contains(['*', '?', '[']) || Path::new(pattern).exists() {
         return Ok(vec![PathBuf::from(pattern)]);
     }
-    let matches = glob::glob(pattern)
-        .map_err(|error| failure(pattern, format!("not a glob: {error}"), None))?;
+    let matches = glob::glob(pattern).map_err(|error| failure(pattern, format!("not a glob: {error}"), None))?;
     let mut paths = Vec::new();
     for path in matches {
         let path = path.map_err(|error| {
@@ -50,24 +45,12 @@ pub(super) fn open(path: &Path) -> Result<File, ExecError> {
     };
     let file = File::open(path).map_err(refused)?;
     if file.metadata().is_ok_and(|meta| meta.is_dir()) {
-        return Err(failure(
-            path,
-            "is a directory; write a glob such as 'folder/*.csv'",
-            None,
-        ));
+        return Err(failure(path, "is a directory; write a glob such as 'folder/*.csv'", None));
     }
     Ok(file)
 }
 
 /// Bytes of all files together, if all are plain files.
 pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
-    paths
-        .iter()
-        .map(|path| {
-            path.metadata()
-                .ok()
-                .filter(std::fs::Metadata::is_file)
-                .map(|meta| meta.len())
-        })
-        .sum()
+    paths.iter().map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())).sum()
 }

@@ -37,9 +37,7 @@ struct ParquetFile {
 
 impl std::fmt::Debug for ParquetFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ParquetFile")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("ParquetFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -50,32 +48,18 @@ pub(super) fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<Fil
 }
 
 impl ParquetReader {
-    pub(super) fn new(
-        source: &Source,
-        paths: Vec<PathBuf>,
-        counters: &Arc<SourceCounters>,
-    ) -> Self {
+    pub(super) fn new(source: &Source, paths: Vec<PathBuf>, counters: &Arc<SourceCounters>) -> Self {
         let fields = source.projection.iter().map(|column| {
             let field = source.columns.field(*column as usize);
             Field::new(field.name(), field.data_type().clone(), true)
         });
         let output = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Self {
-            output,
-            paths: paths.into(),
-            current: None,
-            counters: Arc::clone(counters),
-        }
+        Self { output, paths: paths.into(), current: None, counters: Arc::clone(counters) }
     }
 
     fn open(&self, path: PathBuf) -> Result<ParquetFile, ExecError> {
         let builder = builder(&path)?;
-        let names: Vec<String> = builder
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
+        let names: Vec<String> = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
         let positions = self
             .output
             .fields()
@@ -85,13 +69,8 @@ impl ParquetReader {
         let mut read = positions.clone();
         read.sort_unstable();
         read.dedup();
-        let order = positions
-            .iter()
-            .map(|position| read.partition_point(|other| other < position))
-            .collect();
-        let rows = u64::try_from(builder.metadata().file_metadata().num_rows())
-            .unwrap_or(0)
-            .max(1);
+        let order = positions.iter().map(|position| read.partition_point(|other| other < position)).collect();
+        let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0).max(1);
         let bytes = path.metadata().map_or(0, |meta| meta.len());
         let mask = ProjectionMask::roots(builder.parquet_schema(), read);
         let reader = builder
@@ -99,33 +78,18 @@ impl ParquetReader {
             .with_batch_size(FRAME_ROWS)
             .build()
             .map_err(|error| failure(&path, format!("cannot be read: {error}"), None))?;
-        Ok(ParquetFile {
-            path,
-            reader,
-            order,
-            bytes_per_row: bytes / rows,
-        })
+        Ok(ParquetFile { path, reader, order, bytes_per_row: bytes / rows })
     }
 
     fn convert(&self, file: &ParquetFile, batch: &RecordBatch) -> Result<RecordBatch, ExecError> {
-        let options = CastOptions {
-            safe: false,
-            ..CastOptions::default()
-        };
+        let options = CastOptions { safe: false, ..CastOptions::default() };
         let columns = file
             .order
             .iter()
             .zip(self.output.fields())
             .map(|(place, field)| {
-                cast_with_options(batch.column(*place), field.data_type(), &options).map_err(
-                    |error| {
-                        failure(
-                            &file.path,
-                            format!("column {}: {error}", field.name()),
-                            None,
-                        )
-                    },
-                )
+                cast_with_options(batch.column(*place), field.data_type(), &options)
+                    .map_err(|error| failure(&file.path, format!("column {}: {error}", field.name()), None))
             })
             .collect::<Result<Vec<_>, _>>()?;
         batch_of(&self.output, columns, batch.num_rows())
@@ -146,19 +110,14 @@ impl Reader for ParquetReader {
             };
             match file.reader.next() {
                 Some(Ok(batch)) => {
-                    self.counters
-                        .add_bytes(file.bytes_per_row * batch.num_rows() as u64);
+                    self.counters.add_bytes(file.bytes_per_row * batch.num_rows() as u64);
                     let Some(file) = &self.current else {
                         return Ok(None);
                     };
                     return self.convert(file, &batch).map(Some);
                 }
                 Some(Err(error)) => {
-                    return Err(failure(
-                        &file.path,
-                        format!("cannot be read: {error}"),
-                        None,
-                    ));
+                    return Err(failure(&file.path, format!("cannot be read: {error}"), None));
                 }
                 None => self.current = None,
             }

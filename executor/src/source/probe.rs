@@ -37,10 +37,7 @@ impl SourceProbe for FileProbe {
             FileFormat::Parquet => builder(&paths[0]).map(|builder| Arc::clone(builder.schema())),
         };
         let schema = schema.map_err(to_plan_error)?;
-        let fields = schema
-            .fields()
-            .iter()
-            .map(|f| Field::new(f.name(), plain_type(f.data_type()), true));
+        let fields = schema.fields().iter().map(|f| Field::new(f.name(), plain_type(f.data_type()), true));
         Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
     }
 
@@ -56,14 +53,9 @@ impl SourceProbe for FileProbe {
         }
         let check = || {
             let names = match &file.format {
-                FileFormat::Parquet => Some(
-                    builder(path)?
-                        .schema()
-                        .fields()
-                        .iter()
-                        .map(|f| f.name().clone())
-                        .collect::<Vec<_>>(),
-                ),
+                FileFormat::Parquet => {
+                    Some(builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>())
+                }
                 FileFormat::Csv(format) => {
                     let names = header(path, &mut records(open(path)?, format), format)?;
                     if format.header { names } else { None }
@@ -90,32 +82,19 @@ impl SourceProbe for FileProbe {
             return Volume::default();
         };
         let rows = match &file.format {
-            FileFormat::Parquet => paths
-                .iter()
-                .map(|path| Some(builder(path).ok()?.metadata().file_metadata().num_rows() as f64))
-                .sum(),
+            FileFormat::Parquet => {
+                paths.iter().map(|path| Some(builder(path).ok()?.metadata().file_metadata().num_rows() as f64)).sum()
+            }
             FileFormat::Csv(format) => csv_rows(&paths[0], format).map(|(rows, read)| {
-                if bytes <= read {
-                    rows
-                } else {
-                    (rows * bytes as f64 / read.max(1) as f64).ceil()
-                }
+                if bytes <= read { rows } else { (rows * bytes as f64 / read.max(1) as f64).ceil() }
             }),
         };
-        Volume {
-            rows,
-            bytes: Some(bytes),
-        }
+        Volume { rows, bytes: Some(bytes) }
     }
 }
 
 fn records<R: Read>(input: R, format: &CsvFormat) -> Records<R> {
-    Records::new(
-        input,
-        format.delimiter,
-        format.quote,
-        format.max_record_bytes as usize,
-    )
+    Records::new(input, format.delimiter, format.quote, format.max_record_bytes as usize)
 }
 
 /// Records in the first part of a file, and the length of that part.
@@ -129,10 +108,7 @@ fn csv_rows(path: &Path, format: &CsvFormat) -> Option<(f64, u64)> {
         }
         rows += found.len();
     }
-    Some((
-        rows.saturating_sub(usize::from(format.header)) as f64,
-        length,
-    ))
+    Some((rows.saturating_sub(usize::from(format.header)) as f64, length))
 }
 
 fn infer_csv(path: &Path, format: &CsvFormat) -> Result<SchemaRef, ExecError> {
@@ -143,13 +119,7 @@ fn infer_csv(path: &Path, format: &CsvFormat) -> Result<SchemaRef, ExecError> {
         .with_delimiter(format.delimiter)
         .with_quote(format.quote)
         .infer_schema(file, Some(INFERRED_FROM))
-        .map_err(|error| {
-            failure(
-                path,
-                format!("its columns cannot be inferred: {error}"),
-                None,
-            )
-        })?;
+        .map_err(|error| failure(path, format!("its columns cannot be inferred: {error}"), None))?;
     if schema.fields().is_empty() {
         return Err(failure(path, "is empty: declare the columns", None));
     }
@@ -162,9 +132,7 @@ fn plain_type(data_type: &DataType) -> DataType {
         DataType::Dictionary(_, value) => plain_type(value),
         DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => DataType::Utf8,
         DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
-        DataType::Timestamp(TimeUnit::Second, None) => {
-            DataType::Timestamp(TimeUnit::Nanosecond, None)
-        }
+        DataType::Timestamp(TimeUnit::Second, None) => DataType::Timestamp(TimeUnit::Nanosecond, None),
         other => other.clone(),
     }
 }

@@ -52,17 +52,7 @@ pub(super) struct Records<R> {
 
 impl<R: Read> Records<R> {
     pub(super) fn new(input: R, delimiter: u8, quote: u8, max_record: usize) -> Self {
-        Self {
-            input,
-            delimiter,
-            quote,
-            max_record,
-            buffer: Vec::new(),
-            taken: 0,
-            line: 1,
-            ended: false,
-            read: 0,
-        }
+        Self { input, delimiter, quote, max_record, buffer: Vec::new(), taken: 0, line: 1, ended: false, read: 0 }
     }
 
     /// The bytes that [`Record`]s point into, valid until the next call of [`Self::next`].
@@ -96,10 +86,7 @@ impl<R: Read> Records<R> {
     /// Gives up the record that is broken: everything up to the end of its first line.
     pub(super) fn skip_line(&mut self) -> io::Result<()> {
         loop {
-            if let Some(end) = self.buffer[self.taken..]
-                .iter()
-                .position(|byte| *byte == b'\n')
-            {
+            if let Some(end) = self.buffer[self.taken..].iter().position(|byte| *byte == b'\n') {
                 self.taken += end + 1;
                 self.line += 1;
                 return Ok(());
@@ -126,15 +113,8 @@ impl<R: Read> Records<R> {
             if byte == b'\n' {
                 line += 1;
                 if state != State::Quoted {
-                    if !self.buffer[start..at]
-                        .iter()
-                        .all(|byte| matches!(byte, b'\n' | b'\r'))
-                    {
-                        records.push(Record {
-                            start,
-                            end: at,
-                            line: first_line,
-                        });
+                    if !self.buffer[start..at].iter().all(|byte| matches!(byte, b'\n' | b'\r')) {
+                        records.push(Record { start, end: at, line: first_line });
                     }
                     start = at;
                     first_line = line;
@@ -168,16 +148,10 @@ impl<R: Read> Records<R> {
             return Err(Broken::OpenQuote(self.line));
         }
         self.buffer.push(b'\n');
-        let record = Record {
-            start: self.taken,
-            end: self.buffer.len(),
-            line: self.line,
-        };
+        let record = Record { start: self.taken, end: self.buffer.len(), line: self.line };
         self.taken = self.buffer.len();
         self.line += 1;
-        let blank = self.buffer[record.start..]
-            .iter()
-            .all(|byte| matches!(byte, b'\n' | b'\r'));
+        let blank = self.buffer[record.start..].iter().all(|byte| matches!(byte, b'\n' | b'\r'));
         Ok(if blank { Vec::new() } else { vec![record] })
     }
 
@@ -222,16 +196,8 @@ mod tests {
     #[test]
     fn quotes_hold_line_ends_and_blank_lines_are_no_records() {
         let found = all("a,b\n\n\"x\ny\",\"q\"\"\n\"\r\nlast,5\" pipe\nend").unwrap();
-        let expected = [
-            ("a,b", 1),
-            ("\"x\ny\",\"q\"\"\n\"", 3),
-            ("last,5\" pipe", 6),
-            ("end", 7),
-        ];
-        let found: Vec<_> = found
-            .iter()
-            .map(|(text, line)| (text.as_str(), *line))
-            .collect();
+        let expected = [("a,b", 1), ("\"x\ny\",\"q\"\"\n\"", 3), ("last,5\" pipe", 6), ("end", 7)];
+        let found: Vec<_> = found.iter().map(|(text, line)| (text.as_str(), *line)).collect();
         assert_eq!(found, expected);
     }
 

@@ -26,10 +26,8 @@ impl ValuesReader {
         let mut columns = Vec::with_capacity(schema.fields().len());
         for column in 0..schema.fields().len() {
             let exprs: Vec<ScalarExpr> = rows.iter().map(|row| row[column].clone()).collect();
-            let values = compile_all(&exprs, &empty)?
-                .iter()
-                .map(|expr| evaluate(expr, &one))
-                .collect::<Result<Vec<_>, _>>()?;
+            let values =
+                compile_all(&exprs, &empty)?.iter().map(|expr| evaluate(expr, &one)).collect::<Result<Vec<_>, _>>()?;
             let values: Vec<_> = values.iter().map(AsRef::as_ref).collect();
             columns.push(if values.is_empty() {
                 arrow::array::new_empty_array(schema.field(column).data_type())
@@ -37,10 +35,7 @@ impl ValuesReader {
                 concat(&values)?
             });
         }
-        Ok(Self {
-            batch: batch_of(schema, columns, rows.len())?,
-            next: 0,
-        })
+        Ok(Self { batch: batch_of(schema, columns, rows.len())?, next: 0 })
     }
 }
 

@@ -18,20 +18,8 @@ fn a_stream_with_columns_watermark_and_options() {
     assert_eq!(parsed.columns.len(), 3);
     assert!(parsed.columns[0].not_null && !parsed.columns[1].not_null);
     assert_eq!(parsed.watermark.unwrap().column.value, "ts");
-    let options: Vec<_> = parsed
-        .options
-        .iter()
-        .map(|o| (o.key.value.as_str(), o.value.as_str()))
-        .collect();
-    assert_eq!(
-        options,
-        [
-            ("connector", "file"),
-            ("path", "a.csv"),
-            ("header", "true"),
-            ("rows", "-5")
-        ]
-    );
+    let options: Vec<_> = parsed.options.iter().map(|o| (o.key.value.as_str(), o.value.as_str())).collect();
+    assert_eq!(options, [("connector", "file"), ("path", "a.csv"), ("header", "true"), ("rows", "-5")]);
 }
 
 #[test]
@@ -42,52 +30,19 @@ fn source_is_a_synonym_and_columns_may_be_left_out() {
 
 #[test]
 fn the_other_statements() {
-    assert!(matches!(
-        parse_statement("SELECT 1"),
-        Ok(Statement::Query(_))
-    ));
-    assert!(matches!(
-        parse_statement("(SELECT 1) UNION ALL (SELECT 2)"),
-        Ok(Statement::Query(_))
-    ));
-    assert!(matches!(
-        parse_statement("EXPLAIN VERBOSE SELECT 1"),
-        Ok(Statement::Explain { verbose: true, .. })
-    ));
-    assert!(matches!(
-        parse_statement("EXPLAIN (SELECT 1)"),
-        Ok(Statement::Explain { verbose: false, .. })
-    ));
-    assert!(matches!(
-        parse_statement("SHOW streams"),
-        Ok(Statement::Show(Show::Streams))
-    ));
-    assert!(matches!(
-        parse_statement("show parallelism"),
-        Ok(Statement::Show(Show::Setting(_)))
-    ));
-    assert!(matches!(
-        parse_statement("DESCRIBE s"),
-        Ok(Statement::Describe { .. })
-    ));
-    assert!(
-        matches!(parse_statement("SET matrix = '2x3'"), Ok(Statement::Set { value: Some(v), .. }) if v == "2x3")
-    );
-    assert!(matches!(
-        parse_statement("SET matrix TO DEFAULT"),
-        Ok(Statement::Set { value: None, .. })
-    ));
-    assert!(matches!(
-        parse_statement("RESET matrix"),
-        Ok(Statement::Set { value: None, .. })
-    ));
+    assert!(matches!(parse_statement("SELECT 1"), Ok(Statement::Query(_))));
+    assert!(matches!(parse_statement("(SELECT 1) UNION ALL (SELECT 2)"), Ok(Statement::Query(_))));
+    assert!(matches!(parse_statement("EXPLAIN VERBOSE SELECT 1"), Ok(Statement::Explain { verbose: true, .. })));
+    assert!(matches!(parse_statement("EXPLAIN (SELECT 1)"), Ok(Statement::Explain { verbose: false, .. })));
+    assert!(matches!(parse_statement("SHOW streams"), Ok(Statement::Show(Show::Streams))));
+    assert!(matches!(parse_statement("show parallelism"), Ok(Statement::Show(Show::Setting(_)))));
+    assert!(matches!(parse_statement("DESCRIBE s"), Ok(Statement::Describe { .. })));
+    assert!(matches!(parse_statement("SET matrix = '2x3'"), Ok(Statement::Set { value: Some(v), .. }) if v == "2x3"));
+    assert!(matches!(parse_statement("SET matrix TO DEFAULT"), Ok(Statement::Set { value: None, .. })));
+    assert!(matches!(parse_statement("RESET matrix"), Ok(Statement::Set { value: None, .. })));
     assert!(matches!(
         parse_statement("DROP VIEW IF EXISTS v"),
-        Ok(Statement::Drop {
-            kind: DropKind::View,
-            if_exists: true,
-            ..
-        })
+        Ok(Statement::Drop { kind: DropKind::View, if_exists: true, .. })
     ));
     assert!(
         matches!(parse_statement("CREATE VIEW v (a) AS SELECT 1"), Ok(Statement::CreateView(v)) if v.columns.len() == 1)
@@ -98,11 +53,7 @@ fn the_other_statements() {
 fn errors_have_a_position_and_a_hint() {
     let cases = [
         ("SELEC 1", (1, 1), Some("did you mean SELECT?")),
-        (
-            "CREATE STRAEM s",
-            (1, 8),
-            Some("did you mean CREATE STREAM?"),
-        ),
+        ("CREATE STRAEM s", (1, 8), Some("did you mean CREATE STREAM?")),
         ("SELECT a\nFROM t WHERE", (2, 13), None),
         ("SELECT 1 1", (1, 10), None),
         ("CREATE STREAM s (a BIGINT", (1, 26), None),
@@ -124,24 +75,11 @@ fn errors_have_a_position_and_a_hint() {
 #[test]
 fn deep_nesting_is_an_error() {
     let text = format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000));
-    assert!(
-        parse_statement(&text)
-            .unwrap_err()
-            .message
-            .contains("nested")
-    );
+    assert!(parse_statement(&text).unwrap_err().message.contains("nested"));
 }
 
 #[test]
 fn known_but_unsupported_statements_say_so() {
-    assert!(
-        parse_statement("INSERT INTO t VALUES (1)")
-            .unwrap_err()
-            .unsupported
-    );
-    assert!(
-        parse_statement("CREATE TABLE t (a INT)")
-            .unwrap_err()
-            .unsupported
-    );
+    assert!(parse_statement("INSERT INTO t VALUES (1)").unwrap_err().unsupported);
+    assert!(parse_statement("CREATE TABLE t (a INT)").unwrap_err().unsupported);
 }

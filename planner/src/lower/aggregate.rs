@@ -17,10 +17,7 @@ fn expected_groups(rows: f64) -> f64 {
 }
 
 impl Lowering<'_> {
-    pub(super) fn aggregate(
-        &mut self,
-        aggregate: &logical_plan::Aggregate,
-    ) -> Result<Flow, PlanError> {
+    pub(super) fn aggregate(&mut self, aggregate: &logical_plan::Aggregate) -> Result<Flow, PlanError> {
         let input_schema = aggregate.input.schema();
         if let Some(Expr::GroupingSet(_)) = aggregate.group_expr.first() {
             return Err(PlanError::unsupported(
@@ -30,49 +27,23 @@ impl Lowering<'_> {
         }
         let input = self.flow(&aggregate.input)?;
         let groups = scalars(&aggregate.group_expr, input_schema)?;
-        let aggregates = aggregate
-            .aggr_expr
-            .iter()
-            .map(|expr| call(expr, input_schema))
-            .collect::<Result<Vec<_>, _>>()?;
+        let aggregates =
+            aggregate.aggr_expr.iter().map(|expr| call(expr, input_schema)).collect::<Result<Vec<_>, _>>()?;
         let schema = flow_schema(&aggregate.schema);
         let (tasks, exchange) = if groups.is_empty() {
             (1, Exchange::Gather)
         } else {
             (self.settings.parallelism, Exchange::Hash(groups.clone()))
         };
-        let rows = if groups.is_empty() {
-            Some(1.0)
-        } else {
-            input.rows.map(expected_groups)
-        };
+        let rows = if groups.is_empty() { Some(1.0) } else { input.rows.map(expected_groups) };
         // DISTINCT alone over rows that stay: every group is emitted once and never changes.
         let retracts = !aggregates.is_empty() || input.retracts;
         let bounded = input.bounded;
-        let operator = Aggregate {
-            input: Arc::clone(&input.schema),
-            groups,
-            aggregates,
-            input_retracts: input.retracts,
-        };
-        let id = self.add(
-            OperatorKind::Aggregate(operator),
-            tasks,
-            Arc::clone(&schema),
-            retracts,
-            rows,
-        );
+        let operator =
+            Aggregate { input: Arc::clone(&input.schema), groups, aggregates, input_retracts: input.retracts };
+        let id = self.add(OperatorKind::Aggregate(operator), tasks, Arc::clone(&schema), retracts, rows);
         self.connect(input, id, 0, &exchange);
-        Ok(Flow {
-            branches: vec![Branch {
-                from: id,
-                steps: Vec::new(),
-            }],
-            schema,
-            retracts,
-            rows,
-            bounded,
-        })
+        Ok(Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded })
     }
 }
 
@@ -101,25 +72,16 @@ fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
         ));
     }
     let argument = match &params.args[0] {
-        Expr::Literal(value, _)
-            if function == AggregateFunction::Count && !value.is_null() && !params.distinct =>
-        {
-            None
-        }
+        Expr::Literal(value, _) if function == AggregateFunction::Count && !value.is_null() && !params.distinct => None,
         argument => Some(ScalarExpr::of(argument, schema)?),
     };
     // The least of all values is the least of the distinct ones.
-    let distinct =
-        params.distinct && !matches!(function, AggregateFunction::Min | AggregateFunction::Max);
+    let distinct = params.distinct && !matches!(function, AggregateFunction::Min | AggregateFunction::Max);
     Ok(AggregateCall {
         function,
         argument,
         distinct,
-        filter: params
-            .filter
-            .as_deref()
-            .map(|filter| ScalarExpr::of(filter, schema))
-            .transpose()?,
+        filter: params.filter.as_deref().map(|filter| ScalarExpr::of(filter, schema)).transpose()?,
         output: expr.get_type(schema)?,
     })
 }

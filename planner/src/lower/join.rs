@@ -20,18 +20,8 @@ impl Lowering<'_> {
         let conjuncts = conjuncts(join);
         let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
         let pair = Arc::new(left_schema.join(right_schema)?);
-        let analysis = analyze(
-            &conjuncts,
-            Inputs {
-                left: left_schema,
-                right: right_schema,
-                pair: &pair,
-            },
-        )?;
-        let condition = conjuncts
-            .iter()
-            .map(|e| ScalarExpr::of(e, &pair))
-            .collect::<Result<Vec<_>, _>>()?;
+        let analysis = analyze(&conjuncts, Inputs { left: left_schema, right: right_schema, pair: &pair })?;
+        let condition = conjuncts.iter().map(|e| ScalarExpr::of(e, &pair)).collect::<Result<Vec<_>, _>>()?;
         let inputs = [self.flow(&join.left)?, self.flow(&join.right)?];
         self.add_join(inputs, condition, analysis)
     }
@@ -46,26 +36,16 @@ impl Lowering<'_> {
             rows: [inputs[0].rows, inputs[1].rows],
             row_bytes: [row_bytes(&inputs[0].schema), row_bytes(&inputs[1].schema)],
         };
-        if condition.is_empty()
-            && volumes.rows != [Some(1.0), Some(1.0)]
-            && !volumes.rows.contains(&Some(1.0))
-        {
+        if condition.is_empty() && volumes.rows != [Some(1.0), Some(1.0)] && !volumes.rows.contains(&Some(1.0)) {
             self.notices.push(
-                "the query has a cross product: every row of one side is paired with every row of the other"
-                    .to_owned(),
+                "the query has a cross product: every row of one side is paired with every row of the other".to_owned(),
             );
         }
-        let Choice {
-            layout,
-            alternatives,
-            reason,
-        } = choose(self.settings, &analysis, volumes)?;
+        let Choice { layout, alternatives, reason } = choose(self.settings, &analysis, volumes)?;
         let [left, right] = &inputs;
         let fields = left.schema.fields().iter().chain(right.schema.fields());
         let schema = Arc::new(Schema::new(
-            fields
-                .map(|f| Field::new(f.name(), f.data_type().clone(), true))
-                .collect::<Vec<_>>(),
+            fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>(),
         ));
         let retracts = left.retracts || right.retracts;
         let rows = expected_pairs(volumes.rows, &analysis);
@@ -88,26 +68,11 @@ impl Lowering<'_> {
             layout,
         };
         let cells = operator.layout.cells();
-        let id = self.add(
-            OperatorKind::Join(Box::new(operator)),
-            cells,
-            Arc::clone(&schema),
-            retracts,
-            rows,
-        );
+        let id = self.add(OperatorKind::Join(Box::new(operator)), cells, Arc::clone(&schema), retracts, rows);
         for (flow, side) in inputs.into_iter().zip(Side::BOTH) {
             self.connect(flow, id, side.index() as u8, &Exchange::Matrix(side));
         }
-        Ok(Flow {
-            branches: vec![Branch {
-                from: id,
-                steps: Vec::new(),
-            }],
-            schema,
-            retracts,
-            rows,
-            bounded,
-        })
+        Ok(Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded })
     }
 }
 
@@ -115,29 +80,19 @@ fn check_type(join: &logical_plan::Join) -> Result<(), PlanError> {
     let (what, hint) = match join.join_type {
         JoinType::Inner => return Ok(()),
         // The other side has exactly one row, and nothing can filter it away: an inner join.
-        JoinType::Left
-            if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) =>
-        {
+        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => {
             return Ok(());
         }
-        JoinType::Right
-            if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) =>
-        {
+        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => {
             return Ok(());
         }
         JoinType::Left | JoinType::Right | JoinType::Full => (
             "outer joins are",
             "an inner join gives the rows with a match; a scalar subquery must be an aggregate without GROUP BY and HAVING",
         ),
-        _ => (
-            "IN, EXISTS and their negations are",
-            "join with SELECT DISTINCT of the subquery instead",
-        ),
+        _ => ("IN, EXISTS and their negations are", "join with SELECT DISTINCT of the subquery instead"),
     };
-    Err(PlanError::unsupported(
-        format!("{what} not supported ({} join)", join.join_type),
-        hint,
-    ))
+    Err(PlanError::unsupported(format!("{what} not supported ({} join)", join.join_type), hint))
 }
 
 /// A global aggregate always has one row, as has a row of constants.
@@ -159,17 +114,9 @@ fn conjuncts(join: &logical_plan::Join) -> Vec<Expr> {
         NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
     };
     let equal = |(left, right): &(Expr, Expr)| {
-        Expr::BinaryExpr(BinaryExpr::new(
-            Box::new(left.clone()),
-            op,
-            Box::new(right.clone()),
-        ))
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())))
     };
-    let filter = join
-        .filter
-        .iter()
-        .cloned()
-        .flat_map(split_conjunction_owned);
+    let filter = join.filter.iter().cloned().flat_map(split_conjunction_owned);
     join.on.iter().map(equal).chain(filter).collect()
 }
 

@@ -34,29 +34,16 @@ impl Lowering<'_> {
             (SinkMode::Final { order, .. }, Some(_)) if !order.is_empty() => flow,
             (_, Some((exprs, schema))) => {
                 let exprs = scalars(exprs, schema)?;
-                Flow {
-                    schema: out.clone(),
-                    ..flow
-                }
-                .then(&Step::Project {
-                    exprs,
-                    schema: out.clone(),
-                })
+                Flow { schema: out.clone(), ..flow }.then(&Step::Project { exprs, schema: out.clone() })
             }
             _ => flow,
         };
         let (retracts, rows) = (flow.retracts, flow.rows);
         let finish = match (&mode, top.columns) {
-            (SinkMode::Final { order, .. }, Some((exprs, schema))) if !order.is_empty() => {
-                scalars(exprs, schema)?
-            }
+            (SinkMode::Final { order, .. }, Some((exprs, schema))) if !order.is_empty() => scalars(exprs, schema)?,
             _ => Vec::new(),
         };
-        let sink = Sink {
-            mode,
-            input: flow.schema.clone(),
-            finish,
-        };
+        let sink = Sink { mode, input: flow.schema.clone(), finish };
         let id = self.add(OperatorKind::Sink(sink), 1, out, retracts, rows);
         self.connect(flow, id, 0, &Exchange::Gather);
         Ok(())
@@ -70,30 +57,17 @@ impl Lowering<'_> {
             ));
         }
         if top.sort.is_some() {
-            self.notices
-                .push("ORDER BY has no effect on the changes of a query".to_owned());
+            self.notices.push("ORDER BY has no effect on the changes of a query".to_owned());
         }
         Ok(SinkMode::Changelog)
     }
 
-    fn result(
-        &self,
-        top: &Top<'_>,
-        body: &LogicalPlan,
-        flow: &Flow,
-    ) -> Result<SinkMode, PlanError> {
+    fn result(&self, top: &Top<'_>, body: &LogicalPlan, flow: &Flow) -> Result<SinkMode, PlanError> {
         let Some(sort) = top.sort else {
             return Ok(if flow.retracts {
-                SinkMode::Final {
-                    order: Vec::new(),
-                    skip: top.skip,
-                    limit: top.limit,
-                }
+                SinkMode::Final { order: Vec::new(), skip: top.skip, limit: top.limit }
             } else {
-                SinkMode::Append {
-                    skip: top.skip,
-                    limit: top.limit,
-                }
+                SinkMode::Append { skip: top.skip, limit: top.limit }
             });
         };
         if !flow.bounded {
@@ -113,20 +87,14 @@ impl Lowering<'_> {
                 })
             })
             .collect::<Result<_, PlanError>>()?;
-        Ok(SinkMode::Final {
-            order,
-            skip: top.skip,
-            limit: top.limit,
-        })
+        Ok(SinkMode::Final { order, skip: top.skip, limit: top.limit })
     }
 }
 
 /// Takes LIMIT, a projection and ORDER BY off the top, as far as they stand in this order.
 fn peel<'a>(plan: &'a LogicalPlan, top: &mut Top<'a>) -> Result<&'a LogicalPlan, PlanError> {
     match plan {
-        LogicalPlan::Limit(limit)
-            if top.columns.is_none() && top.limit.is_none() && top.skip == 0 =>
-        {
+        LogicalPlan::Limit(limit) if top.columns.is_none() && top.limit.is_none() && top.skip == 0 => {
             take_limit(limit, top)?;
             peel(&limit.input, top)
         }
@@ -141,10 +109,7 @@ fn peel<'a>(plan: &'a LogicalPlan, top: &mut Top<'a>) -> Result<&'a LogicalPlan,
         LogicalPlan::Sort(sort) => {
             top.sort = Some(sort);
             if let Some(fetch) = sort.fetch {
-                top.limit = Some(
-                    top.limit
-                        .map_or(fetch as u64, |limit| limit.min(fetch as u64)),
-                );
+                top.limit = Some(top.limit.map_or(fetch as u64, |limit| limit.min(fetch as u64)));
             }
             Ok(&sort.input)
         }

@@ -22,10 +22,7 @@ pub(super) fn upper(expr: &Expr, limit: &Expr, inputs: Inputs<'_>) -> Option<Fou
     let Expr::Literal(limit, _) = limit else {
         return None;
     };
-    let mut search = Search {
-        inputs,
-        found: Vec::new(),
-    };
+    let mut search = Search { inputs, found: Vec::new() };
     search.upper(expr, float_value(limit)?);
     search.result()
 }
@@ -35,10 +32,7 @@ pub(super) fn lower(atom: Option<(&Expr, &Expr)>, inputs: Inputs<'_>) -> Option<
     let (expr, Expr::Literal(bound, _)) = atom? else {
         return None;
     };
-    let mut search = Search {
-        inputs,
-        found: Vec::new(),
-    };
+    let mut search = Search { inputs, found: Vec::new() };
     search.law_of_cosines(expr, float_value(bound)?);
     search.result()
 }
@@ -69,38 +63,21 @@ impl Search<'_> {
                     self.upper(expr, limit);
                 }
             }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Multiply,
-                right,
-            }) => {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
                 if let Some(base) = square(expr) {
-                    self.within(
-                        base,
-                        limit.max(0.0).sqrt(),
-                        Assumed::default(),
-                        AtomClass::Distance,
-                    );
+                    self.within(base, limit.max(0.0).sqrt(), Assumed::default(), AtomClass::Distance);
                 } else if let Some((factor, rest)) = constant_factor(left, right) {
                     if factor > 0.0 {
                         self.upper(rest, limit / factor);
                     }
                 }
             }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Divide,
-                right,
-            }) => {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
                 if let Some(divisor) = constant(right).filter(|d| *d > 0.0 && !is_integer(right)) {
                     self.upper(left, limit * divisor);
                 }
             }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Plus,
-                right,
-            }) => {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus, right }) => {
                 self.sum(expr, left, right, limit);
             }
             Expr::ScalarFunction(function) => self.upper_of_function(expr, function, limit),
@@ -114,12 +91,7 @@ impl Search<'_> {
             ("sqrt", [arg]) if limit >= 0.0 => self.upper(arg, limit * limit),
             ("power" | "pow", _) => {
                 if let Some(base) = square(expr) {
-                    self.within(
-                        base,
-                        limit.max(0.0).sqrt(),
-                        Assumed::default(),
-                        AtomClass::Distance,
-                    );
+                    self.within(base, limit.max(0.0).sqrt(), Assumed::default(), AtomClass::Distance);
                 }
             }
             ("asin", [arg]) if limit < FRAC_PI_2 => self.upper(arg, limit.max(0.0).sin()),
@@ -148,10 +120,7 @@ impl Search<'_> {
         for (i, term) in terms.iter().enumerate() {
             let mut assumed = Assumed::default();
             let others = terms.iter().enumerate().filter(|(j, _)| *j != i);
-            if others
-                .map(|(_, other)| non_negative(other, &mut assumed))
-                .all(|ok| ok)
-            {
+            if others.map(|(_, other)| non_negative(other, &mut assumed)).all(|ok| ok) {
                 self.upper_assuming(term, limit, assumed);
             }
         }
@@ -177,41 +146,27 @@ impl Search<'_> {
             return;
         }
         match expr {
-            Expr::Alias(Alias { expr, .. }) | Expr::Negative(expr) => {
-                self.within(expr, limit, assumed, class)
-            }
+            Expr::Alias(Alias { expr, .. }) | Expr::Negative(expr) => self.within(expr, limit, assumed, class),
             Expr::Cast(cast) => {
                 if let Some(expr) = widened(cast) {
                     self.within(expr, limit, assumed, class);
                 }
             }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Multiply,
-                right,
-            }) => {
-                if let Some((factor, rest)) =
-                    constant_factor(left, right).filter(|(f, _)| *f != 0.0)
-                {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
+                if let Some((factor, rest)) = constant_factor(left, right).filter(|(f, _)| *f != 0.0) {
                     self.within(rest, limit / factor.abs(), assumed, class);
                 }
             }
-            Expr::BinaryExpr(BinaryExpr {
-                left,
-                op: Operator::Divide,
-                right,
-            }) => {
+            Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
                 if let Some(divisor) = constant(right).filter(|d| *d != 0.0 && !is_integer(right)) {
                     self.within(left, limit * divisor.abs(), assumed, class);
                 }
             }
-            Expr::ScalarFunction(ScalarFunction { func, args }) => {
-                match (func.name(), args.as_slice()) {
-                    ("abs", [arg]) => self.within(arg, limit, assumed, class),
-                    ("sin", [arg]) if limit < 1.0 => self.half_angle(arg, limit.asin(), &assumed),
-                    _ => {}
-                }
-            }
+            Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
+                ("abs", [arg]) => self.within(arg, limit, assumed, class),
+                ("sin", [arg]) if limit < 1.0 => self.half_angle(arg, limit.asin(), &assumed),
+                _ => {}
+            },
             _ => {}
         }
     }
@@ -226,28 +181,13 @@ impl Search<'_> {
             return;
         };
         let quarter = FRAC_PI_2 / scale / 2.0;
-        let Some(range) = between(
-            difference,
-            Some(-limit / scale),
-            Some(limit / scale),
-            Some(quarter),
-            self.inputs,
-        ) else {
+        let Some(range) = between(difference, Some(-limit / scale), Some(limit / scale), Some(quarter), self.inputs)
+        else {
             return;
         };
-        let latitude = |expr: &Expr| {
-            range
-                .left
-                .terms
-                .iter()
-                .chain(&range.right.terms)
-                .any(|(_, term)| term == expr)
-        };
+        let latitude = |expr: &Expr| range.left.terms.iter().chain(&range.right.terms).any(|(_, term)| term == expr);
         // What was assumed (cosines of latitudes are not negative) must be about these keys.
-        let covered = assumed
-            .0
-            .iter()
-            .all(|(expr, most)| latitude(expr) && quarter <= *most * (1.0 + 1e-12));
+        let covered = assumed.0.iter().all(|(expr, most)| latitude(expr) && quarter <= *most * (1.0 + 1e-12));
         if covered && range.left.terms.len() == 1 && range.right.terms.len() == 1 {
             self.found.push((range, AtomClass::GreatCircle));
         }
@@ -282,11 +222,8 @@ impl Search<'_> {
                 continue;
             };
             if scale == other {
-                let difference = Expr::BinaryExpr(BinaryExpr::new(
-                    Box::new(a.clone()),
-                    Operator::Minus,
-                    Box::new(b.clone()),
-                ));
+                let difference =
+                    Expr::BinaryExpr(BinaryExpr::new(Box::new(a.clone()), Operator::Minus, Box::new(b.clone())));
                 if let Some(range) = between(
                     &difference,
                     Some(-limit / scale),
@@ -319,13 +256,10 @@ fn non_negative(expr: &Expr, assumed: &mut Assumed) -> bool {
     match expr {
         Expr::Alias(Alias { expr, .. }) => non_negative(expr, assumed),
         Expr::Cast(cast) => widened(cast).is_some_and(|expr| non_negative(expr, assumed)),
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Multiply | Operator::Plus,
-            right,
-        }) => non_negative(left, assumed) && non_negative(right, assumed),
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice())
-        {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply | Operator::Plus, right }) => {
+            non_negative(left, assumed) && non_negative(right, assumed)
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("abs" | "sqrt" | "exp", [_]) => true,
             ("cos", [arg]) => match scaled(arg) {
                 Some((scale, latitude)) => {
@@ -345,19 +279,11 @@ fn scaled(angle: &Expr) -> Option<(f64, &Expr)> {
     let (factor, rest) = match angle {
         Expr::Alias(Alias { expr, .. }) => (1.0, expr.as_ref()),
         Expr::Cast(cast) => (1.0, widened(cast)?),
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Multiply,
-            right,
-        }) => constant_factor(left, right)?,
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Divide,
-            right,
-        }) if !is_integer(right) => (1.0 / constant(right)?, left.as_ref()),
-        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "radians" => {
-            (PI / 180.0, args.first()?)
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => constant_factor(left, right)?,
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) if !is_integer(right) => {
+            (1.0 / constant(right)?, left.as_ref())
         }
+        Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "radians" => (PI / 180.0, args.first()?),
         _ => return Some((1.0, angle)),
     };
     let (inner, expr) = scaled(rest)?;
@@ -369,13 +295,8 @@ fn square(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::Alias(Alias { expr, .. }) => square(expr),
         Expr::Cast(cast) => square(widened(cast)?),
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Multiply,
-            right,
-        }) if left == right => Some(left),
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice())
-        {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) if left == right => Some(left),
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("power" | "pow", [base, exponent]) if constant(exponent) == Some(2.0) => Some(base),
             _ => None,
         },
@@ -420,8 +341,7 @@ fn arguments<'a>(name: &str, exprs: &[&'a Expr]) -> Vec<&'a Expr> {
 fn unwrap_least(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(Alias { expr, .. }) => unwrap_least(expr),
-        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice())
-        {
+        Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             ("least", [a, b]) if constant(a).is_some_and(|c| c >= 1.0) => unwrap_least(b),
             ("least", [a, b]) if constant(b).is_some_and(|c| c >= 1.0) => unwrap_least(a),
             ("greatest", [a, b]) if constant(a) == Some(-1.0) => unwrap_least(b),

@@ -32,26 +32,15 @@ impl Unit {
     pub(super) fn of(data_type: &DataType) -> Option<Self> {
         use DataType as T;
         Some(match data_type {
-            T::Int8
-            | T::Int16
-            | T::Int32
-            | T::Int64
-            | T::UInt8
-            | T::UInt16
-            | T::UInt32
-            | T::UInt64 => Self::Number { scale: 0 },
+            T::Int8 | T::Int16 | T::Int32 | T::Int64 | T::UInt8 | T::UInt16 | T::UInt32 | T::UInt64 => {
+                Self::Number { scale: 0 }
+            }
             T::Decimal32(_, scale) | T::Decimal64(_, scale) | T::Decimal128(_, scale) => {
-                Self::Number {
-                    scale: u8::try_from(*scale).ok()?,
-                }
+                Self::Number { scale: u8::try_from(*scale).ok()? }
             }
             T::Float32 | T::Float64 => Self::Float,
-            T::Timestamp(..) | T::Date32 | T::Date64 | T::Duration(_) | T::Interval(_) => {
-                Self::Time
-            }
-            T::Utf8 | T::LargeUtf8 | T::Utf8View | T::Binary | T::LargeBinary | T::BinaryView => {
-                Self::Ordered
-            }
+            T::Timestamp(..) | T::Date32 | T::Date64 | T::Duration(_) | T::Interval(_) => Self::Time,
+            T::Utf8 | T::LargeUtf8 | T::Utf8View | T::Binary | T::LargeBinary | T::BinaryView => Self::Ordered,
             T::Boolean | T::Time32(_) | T::Time64(_) => Self::Ordered,
             _ => return None,
         })
@@ -86,14 +75,10 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         _ => (true, false),
     };
     let bounds = match unit {
-        Unit::Number { .. } | Unit::Time => Bounds::Exact {
-            lower: lower.then(|| saturate(-sum.exact.1)),
-            upper: upper.then(|| saturate(-sum.exact.0)),
-        },
-        Unit::Float => Bounds::Float {
-            lower: lower.then_some(-sum.float),
-            upper: upper.then_some(-sum.float),
-        },
+        Unit::Number { .. } | Unit::Time => {
+            Bounds::Exact { lower: lower.then(|| saturate(-sum.exact.1)), upper: upper.then(|| saturate(-sum.exact.0)) }
+        }
+        Unit::Float => Bounds::Float { lower: lower.then_some(-sum.float), upper: upper.then_some(-sum.float) },
         Unit::Ordered => Bounds::Ordered { lower, upper },
     };
     sum.into_range(bounds, unit)
@@ -123,18 +108,13 @@ pub(super) fn between(
             let scale = 10_f64.powi(i32::from(scale));
             let (least, most) = sum.exact;
             Bounds::Exact {
-                lower: lower.map(|bound| {
-                    saturate(((bound * scale).floor() as i128 - 1).saturating_sub(most))
-                }),
-                upper: upper.map(|bound| {
-                    saturate(((bound * scale).ceil() as i128 + 1).saturating_sub(least))
-                }),
+                lower: lower.map(|bound| saturate(((bound * scale).floor() as i128 - 1).saturating_sub(most))),
+                upper: upper.map(|bound| saturate(((bound * scale).ceil() as i128 + 1).saturating_sub(least))),
             }
         }
-        Unit::Float => Bounds::Float {
-            lower: lower.map(|bound| bound - sum.float),
-            upper: upper.map(|bound| bound - sum.float),
-        },
+        Unit::Float => {
+            Bounds::Float { lower: lower.map(|bound| bound - sum.float), upper: upper.map(|bound| bound - sum.float) }
+        }
         Unit::Time | Unit::Ordered => return None,
     };
     let mut range = sum.into_range(bounds, unit)?;
@@ -151,9 +131,7 @@ fn saturate(value: i128) -> i64 {
 /// The unit in which keys of both units can be compared.
 fn common(a: Unit, b: Unit) -> Option<Unit> {
     match (a, b) {
-        (Unit::Number { scale: a }, Unit::Number { scale: b }) => {
-            Some(Unit::Number { scale: a.max(b) })
-        }
+        (Unit::Number { scale: a }, Unit::Number { scale: b }) => Some(Unit::Number { scale: a.max(b) }),
         (a, b) if a == b => Some(a),
         _ => None,
     }
@@ -187,16 +165,10 @@ fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
     match expr {
         Expr::Alias(Alias { expr, .. }) => Parts::Inner(expr, 1),
         Expr::Negative(inner) => Parts::Inner(inner, -1),
-        Expr::BinaryExpr(BinaryExpr {
-            left,
-            op: Operator::Plus | Operator::Minus,
-            right,
-        }) if mixed() || is_literal(left) || is_literal(right) => {
-            let sign = if matches!(expr, Expr::BinaryExpr(b) if b.op == Operator::Minus) {
-                -1
-            } else {
-                1
-            };
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right })
+            if mixed() || is_literal(left) || is_literal(right) =>
+        {
+            let sign = if matches!(expr, Expr::BinaryExpr(b) if b.op == Operator::Minus) { -1 } else { 1 };
             Parts::Sum(left, sign, right)
         }
         Expr::Cast(Cast { expr: inner, field }) if mixed() => {
@@ -218,10 +190,7 @@ fn keeps_value(from: &DataType, to: &DataType) -> bool {
     use DataType as T;
     let exact = |t: &DataType| matches!(Unit::of(t), Some(Unit::Number { .. }));
     match (from, to) {
-        (
-            T::Duration(_),
-            T::Interval(IntervalUnit::MonthDayNano) | T::Duration(TimeUnit::Nanosecond),
-        ) => true,
+        (T::Duration(_), T::Interval(IntervalUnit::MonthDayNano) | T::Duration(TimeUnit::Nanosecond)) => true,
         (T::Float32, T::Float64) => true,
         (from, T::Float64) => from.is_integer(),
         (from, to) if exact(from) && exact(to) => match (Unit::of(from), Unit::of(to)) {
@@ -243,8 +212,7 @@ impl Linear {
             Parts::Leaf => match inputs.reads(expr) {
                 Reads::Nothing => self.add_constant(expr, sign, unit),
                 Reads::One(side) => {
-                    let factor =
-                        sign.checked_mul(factor(&expr.get_type(inputs.pair).ok()?, unit)?)?;
+                    let factor = sign.checked_mul(factor(&expr.get_type(inputs.pair).ok()?, unit)?)?;
                     let terms = match side {
                         Side::Left => &mut self.left,
                         Side::Right => &mut self.right,
@@ -267,10 +235,7 @@ impl Linear {
         }
         let (low, high) = exact_value(value, unit)?;
         let (low, high) = if sign < 0 { (-high, -low) } else { (low, high) };
-        self.exact = (
-            self.exact.0.checked_add(low)?,
-            self.exact.1.checked_add(high)?,
-        );
+        self.exact = (self.exact.0.checked_add(low)?, self.exact.1.checked_add(high)?);
         Some(())
     }
 
@@ -287,10 +252,7 @@ impl Linear {
                 Bounds::Ordered { lower, upper } if swapped(&self.left) && swapped(&self.right) => {
                     self.left[0].0 = 1;
                     self.right[0].0 = 1;
-                    Bounds::Ordered {
-                        lower: upper,
-                        upper: lower,
-                    }
+                    Bounds::Ordered { lower: upper, upper: lower }
                 }
                 _ => return None,
             };
@@ -304,15 +266,9 @@ impl Linear {
             let bounds = match bounds {
                 Bounds::Exact { lower, upper } => {
                     let flip = |bound: Option<i64>| bound.map(|b| b.saturating_neg());
-                    Bounds::Exact {
-                        lower: flip(upper),
-                        upper: flip(lower),
-                    }
+                    Bounds::Exact { lower: flip(upper), upper: flip(lower) }
                 }
-                Bounds::Float { lower, upper } => Bounds::Float {
-                    lower: upper.map(|b| -b),
-                    upper: lower.map(|b| -b),
-                },
+                Bounds::Float { lower, upper } => Bounds::Float { lower: upper.map(|b| -b), upper: lower.map(|b| -b) },
                 ordered @ Bounds::Ordered { .. } => ordered,
             };
             return Some(self.range(bounds));
@@ -322,14 +278,8 @@ impl Linear {
 
     fn range(self, bounds: Bounds) -> RawRange {
         RawRange {
-            left: RawKey {
-                terms: self.left,
-                limit: None,
-            },
-            right: RawKey {
-                terms: self.right,
-                limit: None,
-            },
+            left: RawKey { terms: self.left, limit: None },
+            right: RawKey { terms: self.right, limit: None },
             bounds,
         }
     }
@@ -339,11 +289,7 @@ impl Linear {
 fn factor(data_type: &DataType, unit: Unit) -> Option<i64> {
     use DataType as T;
     match unit {
-        Unit::Float => matches!(
-            Unit::of(data_type)?,
-            Unit::Float | Unit::Number { scale: 0 }
-        )
-        .then_some(1),
+        Unit::Float => matches!(Unit::of(data_type)?, Unit::Float | Unit::Number { scale: 0 }).then_some(1),
         Unit::Ordered => Some(1),
         Unit::Number { scale } => {
             let Unit::Number { scale: own } = Unit::of(data_type)? else {
@@ -387,8 +333,7 @@ fn exact_value(value: &ScalarValue, unit: Unit) -> Option<(i128, i128)> {
     let Unit::Number { scale } = unit else {
         return None;
     };
-    let number =
-        number.checked_mul(10_i128.checked_pow(u32::from(scale.checked_sub(own_scale)?))?)?;
+    let number = number.checked_mul(10_i128.checked_pow(u32::from(scale.checked_sub(own_scale)?))?)?;
     Some((number, number))
 }
 
@@ -400,23 +345,15 @@ fn time_value(value: &ScalarValue) -> Option<(i128, i128)> {
     };
     match value {
         V::TimestampSecond(Some(v), _) | V::DurationSecond(Some(v)) => exact(*v, SECOND),
-        V::TimestampMillisecond(Some(v), _) | V::DurationMillisecond(Some(v)) => {
-            exact(*v, 1_000_000)
-        }
+        V::TimestampMillisecond(Some(v), _) | V::DurationMillisecond(Some(v)) => exact(*v, 1_000_000),
         V::TimestampMicrosecond(Some(v), _) | V::DurationMicrosecond(Some(v)) => exact(*v, 1_000),
         V::TimestampNanosecond(Some(v), _) | V::DurationNanosecond(Some(v)) => exact(*v, 1),
         V::Date32(Some(v)) => exact(i64::from(*v), DAY),
         V::IntervalYearMonth(Some(months)) => Some(months_days(i128::from(*months), 0, 0)),
-        V::IntervalDayTime(Some(v)) => Some(months_days(
-            0,
-            i128::from(v.days),
-            i128::from(v.milliseconds) * 1_000_000,
-        )),
-        V::IntervalMonthDayNano(Some(v)) => Some(months_days(
-            i128::from(v.months),
-            i128::from(v.days),
-            i128::from(v.nanoseconds),
-        )),
+        V::IntervalDayTime(Some(v)) => Some(months_days(0, i128::from(v.days), i128::from(v.milliseconds) * 1_000_000)),
+        V::IntervalMonthDayNano(Some(v)) => {
+            Some(months_days(i128::from(v.months), i128::from(v.days), i128::from(v.nanoseconds)))
+        }
         _ => None,
     }
 }
@@ -426,10 +363,7 @@ fn months_days(months: i128, days: i128, nanoseconds: i128) -> (i128, i128) {
     let day = i128::from(DAY);
     let hour = 3_600 * i128::from(SECOND);
     let (mut low, mut high) = (nanoseconds, nanoseconds);
-    for (count, least, most) in [
-        (months, 28 * day - hour, 31 * day + hour),
-        (days, day - hour, day + hour),
-    ] {
+    for (count, least, most) in [(months, 28 * day - hour, 31 * day + hour), (days, day - hour, day + hour)] {
         low += count * if count < 0 { most } else { least };
         high += count * if count < 0 { least } else { most };
     }
@@ -441,9 +375,7 @@ pub(super) fn float_value(value: &ScalarValue) -> Option<f64> {
     match value {
         ScalarValue::Float64(Some(v)) => Some(*v),
         ScalarValue::Float32(Some(v)) => Some(f64::from(*v)),
-        ScalarValue::Decimal128(Some(v), _, scale) => {
-            Some(*v as f64 / 10_f64.powi(i32::from(*scale)))
-        }
+        ScalarValue::Decimal128(Some(v), _, scale) => Some(*v as f64 / 10_f64.powi(i32::from(*scale))),
         other => exact_value(other, Unit::Number { scale: 0 }).map(|(v, _)| v as f64),
     }
     .filter(|v| v.is_finite())

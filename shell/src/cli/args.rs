@@ -4,12 +4,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 /// Continuous SQL with theta joins.
 #[derive(Debug, Parser)]
-#[command(
-    name = "thetis",
-    version,
-    about,
-    args_conflicts_with_subcommands = true
-)]
+#[command(name = "thetis", version, about, args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -70,11 +65,7 @@ pub(super) enum Format {
 fn variable(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     let valid = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    if valid {
-        Ok((name.to_owned(), value.to_owned()))
-    } else {
-        Err(format!("'{name}' is no name of a variable"))
-    }
+    if valid { Ok((name.to_owned(), value.to_owned())) } else { Err(format!("'{name}' is no name of a variable")) }
 }
 
 impl Args {
@@ -85,48 +76,26 @@ impl Args {
             None if self.submit.sql.is_empty() => None,
             None => {
                 let inputs = self.submit.sql.iter().cloned().map(Input::Text).collect();
-                Some(Command::Submit(SubmitCommand {
-                    inputs,
-                    args: self.submit,
-                }))
+                Some(Command::Submit(SubmitCommand { inputs, args: self.submit }))
             }
         }
     }
 }
 
 pub(super) fn usage() -> String {
-    <Args as CommandFactory>::command()
-        .render_help()
-        .to_string()
+    <Args as CommandFactory>::command().render_help().to_string()
 }
 
 impl FromArgMatches for SubmitCommand {
     fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
         let args = SubmitArgs::from_arg_matches(matches)?;
         let files = Files::from_arg_matches(matches)?;
-        let indexed = |id: &str| {
-            matches
-                .indices_of(id)
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-        };
+        let indexed = |id: &str| matches.indices_of(id).into_iter().flatten().collect::<Vec<_>>();
         let mut inputs: Vec<(usize, Input)> = Vec::new();
-        inputs.extend(
-            indexed("sql")
-                .into_iter()
-                .zip(args.sql.iter().cloned().map(Input::Text)),
-        );
-        inputs.extend(
-            indexed("files")
-                .into_iter()
-                .zip(files.files.into_iter().map(Input::File)),
-        );
+        inputs.extend(indexed("sql").into_iter().zip(args.sql.iter().cloned().map(Input::Text)));
+        inputs.extend(indexed("files").into_iter().zip(files.files.into_iter().map(Input::File)));
         inputs.sort_by_key(|(index, _)| *index);
-        Ok(Self {
-            inputs: inputs.into_iter().map(|(_, input)| input).collect(),
-            args,
-        })
+        Ok(Self { inputs: inputs.into_iter().map(|(_, input)| input).collect(), args })
     }
 
     fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {

@@ -55,9 +55,7 @@ impl<W: Write> Writer<W> {
     pub(super) fn finish(&mut self) -> io::Result<()> {
         match self {
             Self::Table(table) => table.finish(),
-            Self::Csv(writer, schema, false) => writer
-                .write(&RecordBatch::new_empty(schema.clone()))
-                .map_err(to_io),
+            Self::Csv(writer, schema, false) => writer.write(&RecordBatch::new_empty(schema.clone())).map_err(to_io),
             Self::Csv(..) => Ok(()),
             Self::Ndjson(writer) => writer.finish().map_err(to_io),
         }
@@ -68,9 +66,7 @@ fn to_io(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         // The csv writer hides a closed pipe in its text.
-        ArrowError::CsvError(text) if text.contains("Broken pipe") => {
-            io::Error::from(io::ErrorKind::BrokenPipe)
-        }
+        ArrowError::CsvError(text) if text.contains("Broken pipe") => io::Error::from(io::ErrorKind::BrokenPipe),
         other => io::Error::other(other),
     }
 }
@@ -89,16 +85,8 @@ impl<W: Write> Table<W> {
     fn new(schema: &SchemaRef, out: W) -> Self {
         Self {
             out,
-            names: schema
-                .fields()
-                .iter()
-                .map(|field| field.name().clone())
-                .collect(),
-            right: schema
-                .fields()
-                .iter()
-                .map(|field| field.data_type().is_numeric())
-                .collect(),
+            names: schema.fields().iter().map(|field| field.name().clone()).collect(),
+            right: schema.fields().iter().map(|field| field.data_type().is_numeric()).collect(),
             widths: None,
             measured: Vec::new(),
             rows: 0,
@@ -118,13 +106,7 @@ impl<W: Write> Table<W> {
         for row in 0..batch.num_rows() {
             let cells: Vec<String> = columns
                 .iter()
-                .map(|column| {
-                    column
-                        .value(row)
-                        .to_string()
-                        .replace('\n', "\\n")
-                        .replace('\r', "\\r")
-                })
+                .map(|column| column.value(row).to_string().replace('\n', "\\n").replace('\r', "\\r"))
                 .collect();
             self.rows += 1;
             if self.widths.is_some() {
@@ -160,19 +142,9 @@ impl<W: Write> Table<W> {
         let widths = self.widths.as_deref().unwrap_or_default();
         let mut line = String::new();
         for (i, cell) in cells.iter().enumerate() {
-            let fill = " ".repeat(
-                widths
-                    .get(i)
-                    .copied()
-                    .unwrap_or(0)
-                    .saturating_sub(cell.width()),
-            );
+            let fill = " ".repeat(widths.get(i).copied().unwrap_or(0).saturating_sub(cell.width()));
             line += if i > 0 { "| " } else { " " };
-            line += &if self.right[i] {
-                format!("{fill}{cell} ")
-            } else {
-                format!("{cell}{fill} ")
-            };
+            line += &if self.right[i] { format!("{fill}{cell} ") } else { format!("{cell}{fill} ") };
         }
         writeln!(self.out, "{}", line.trim_end())
     }
@@ -182,10 +154,6 @@ impl<W: Write> Table<W> {
             self.start()?;
         }
         let rows = self.rows;
-        writeln!(
-            self.out,
-            "({rows} {})",
-            if rows == 1 { "row" } else { "rows" }
-        )
+        writeln!(self.out, "({rows} {})", if rows == 1 { "row" } else { "rows" })
     }
 }

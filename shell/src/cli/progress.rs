@@ -29,11 +29,7 @@ impl ProgressLine {
         let seconds = bar.elapsed().as_secs_f64().max(0.001);
         let rate = (progress.rows_in as f64 / seconds) as u64;
         let read = match progress.total_bytes {
-            Some(total) => format!(
-                "{:.0} % of {}",
-                100.0 * progress.bytes as f64 / total as f64,
-                HumanBytes(total)
-            ),
+            Some(total) => format!("{:.0} % of {}", 100.0 * progress.bytes as f64 / total as f64, HumanBytes(total)),
             None => HumanBytes(progress.bytes).to_string(),
         };
         bar.set_message(format!(

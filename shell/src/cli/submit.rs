@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Read, Write};
 use std::time::Duration;
 
-use thetis::{
-    CancelHandle, Driver, Error, ErrorKind, Open, Piece, Position, Response, ResultSet, split,
-    substitute,
-};
+use thetis::{CancelHandle, Driver, Error, ErrorKind, Open, Piece, Position, Response, ResultSet, split, substitute};
 
 use super::args::{Input, SubmitArgs, SubmitCommand};
 use super::exit;
@@ -68,9 +65,7 @@ pub(super) async fn run(command: &SubmitCommand) -> u8 {
                     return exit::INTERRUPTED;
                 }
                 Err(Failure::Sql(error)) => {
-                    let place = name
-                        .as_ref()
-                        .map_or_else(String::new, |name| format!("{name}: "));
+                    let place = name.as_ref().map_or_else(String::new, |name| format!("{name}: "));
                     eprintln!("{place}{}", error.render(&text, piece.start));
                     return exit::FAILED;
                 }
@@ -109,30 +104,14 @@ fn read(input: &Input) -> Result<(Option<String>, String), String> {
         io::ErrorKind::InvalidData => format!("{path}: is not UTF-8 text"),
         _ => format!("{path}: cannot be read: {error}"),
     })?;
-    let name = if path == "-" {
-        "standard input".to_owned()
-    } else {
-        path.clone()
-    };
+    let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
     Ok((Some(name), text))
 }
 
-async fn run_piece(
-    statement: &mut thetis::Statement,
-    piece: &Piece<'_>,
-    args: &SubmitArgs,
-) -> Result<(), Failure> {
+async fn run_piece(statement: &mut thetis::Statement, piece: &Piece<'_>, args: &SubmitArgs) -> Result<(), Failure> {
     let sql = |error: Error| Failure::Sql(Box::new(error));
-    let first = piece
-        .text
-        .split_whitespace()
-        .next()
-        .unwrap_or_default()
-        .to_uppercase();
-    let is_query = matches!(
-        first.trim_start_matches('('),
-        "SELECT" | "WITH" | "VALUES" | "FROM"
-    );
+    let first = piece.text.split_whitespace().next().unwrap_or_default().to_uppercase();
+    let is_query = matches!(first.trim_start_matches('('), "SELECT" | "WITH" | "VALUES" | "FROM");
     if args.changes && is_query {
         let rows = statement.changes(piece.text).await.map_err(sql)?;
         return print(rows, args).await;
@@ -180,10 +159,7 @@ fn watch_for_interrupts(cancel: CancelHandle) {
         }
     });
     let ended = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-        else {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return;
         };
         runtime.block_on(async {
@@ -195,7 +171,5 @@ fn watch_for_interrupts(cancel: CancelHandle) {
         });
     };
     // A thread of its own: the main one may be stuck in a write.
-    let _ = std::thread::Builder::new()
-        .name("interrupts".to_owned())
-        .spawn(ended);
+    let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(ended);
 }
