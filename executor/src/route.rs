@@ -232,7 +232,7 @@ impl Matrix {
 fn grid_bucket(cell: i128) -> u32 {
     // The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
     let hash = (cell as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    ((hash >> 32) * u64::from(BUCKETS) >> 32) as u32
+    (((hash >> 32) * u64::from(BUCKETS)) >> 32) as u32
 }
 
 impl Route for Matrix {

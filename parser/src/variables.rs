@@ -17,14 +17,15 @@ pub fn substitute(text: &str, values: &BTreeMap<String, String>) -> String {
     while i < parts.len() {
         let part = parts[i];
         let after_colon = i > 0 && parts[i - 1].kind == Kind::Code(':');
-        if part.kind == Kind::Code(':') && !after_colon {
-            if let Some((value, used)) = variable(text, part.end, values) {
-                out.push_str(&value);
-                while i < parts.len() && parts[i].start < used {
-                    i += 1;
-                }
-                continue;
+        if part.kind == Kind::Code(':')
+            && !after_colon
+            && let Some((value, used)) = variable(text, part.end, values)
+        {
+            out.push_str(&value);
+            while i < parts.len() && parts[i].start < used {
+                i += 1;
             }
+            continue;
         }
         out.push_str(&text[part.start..part.end]);
         i += 1;

@@ -1,5 +1,7 @@
 //! The shared cases: their answers at any parallelism and shape, and at every prefix.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::HashMap;
 use std::path::Path;
 

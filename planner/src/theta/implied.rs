@@ -66,10 +66,8 @@ impl Search<'_> {
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => {
                 if let Some(base) = square(expr) {
                     self.within(base, limit.max(0.0).sqrt(), Assumed::default(), AtomClass::Distance);
-                } else if let Some((factor, rest)) = constant_factor(left, right) {
-                    if factor > 0.0 {
-                        self.upper(rest, limit / factor);
-                    }
+                } else if let Some((factor, rest)) = constant_factor(left, right).filter(|(f, _)| *f > 0.0) {
+                    self.upper(rest, limit / factor);
                 }
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
@@ -120,7 +118,8 @@ impl Search<'_> {
         for (i, term) in terms.iter().enumerate() {
             let mut assumed = Assumed::default();
             let others = terms.iter().enumerate().filter(|(j, _)| *j != i);
-            if others.map(|(_, other)| non_negative(other, &mut assumed)).all(|ok| ok) {
+            let mut others = others;
+            if others.all(|(_, other)| non_negative(other, &mut assumed)) {
                 self.upper_assuming(term, limit, assumed);
             }
         }
