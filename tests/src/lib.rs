@@ -56,7 +56,7 @@ impl Value {
 
 /// The value of a cell.
 pub fn value(array: &dyn Array, row: usize) -> Value {
-    if array.is_null(row) {
+    if array.is_null(row) || *array.data_type() == DataType::Null {
         return Value::Null;
     }
     let text = array_value_to_string(array, row).expect("every type has a text");
