@@ -1,5 +1,5 @@
 //! What the tests share: running SQL through the client library, comparing results, and the
-//! [oracle](oracle): a naive evaluation of a query over a prefix of its input.
+//! [oracle]: a naive evaluation of a query over a prefix of its input.
 
 #![allow(clippy::unwrap_used, reason = "a test helper that cannot go on is a failed test")]
 
