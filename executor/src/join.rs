@@ -1,4 +1,4 @@
-//! The join: one [cell](cell::Cell) per task, each with a [store](store::Store) and a
+//! The join: one cell per task, each with a [store](store::Store) and a
 //! [local index](index::LocalIndex) per side.
 
 pub(crate) mod cell;

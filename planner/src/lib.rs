@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Names, types, coercion and rewriting come from the DataFusion sub-crates; what is Thetis' own
-//! is the [theta analysis](theta), the [layout](layout) of joins and the [DAG](physical).
+//! is the [theta analysis](theta), the [layout] of joins and the [DAG](physical).
 
 pub mod catalog;
 mod choose;
