@@ -1,1 +1,1 @@
-//! Micro-benchmarks of the pieces that every row passes.
+//! Micro-benchmarks of the pieces that every row or statement passes; they are in `benches/`.

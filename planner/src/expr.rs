@@ -82,6 +82,9 @@ pub enum ScalarExpr {
     },
 }
 
+/// Functions that read the clock.
+const CLOCK_FUNCTIONS: [&str; 3] = ["now", "current_date", "current_time"];
+
 /// Operators with one operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unary {
@@ -222,6 +225,12 @@ impl ScalarExpr {
             Expr::SimilarTo(like) => Self::like(LikeKind::Similar, like, boxed(&like.expr)?, boxed(&like.pattern)?),
             Expr::InList(InList { expr, list, negated }) => {
                 Self::InList { expr: boxed(expr)?, list: many(list)?, negated: *negated }
+            }
+            Expr::ScalarFunction(ScalarFunction { func, .. }) if CLOCK_FUNCTIONS.contains(&func.name()) => {
+                return Err(PlanError::unsupported(
+                    format!("{}() is not supported: a continuous result would change with every moment", func.name()),
+                    "write the time as a constant, or use submit's -v name=value and :'name'",
+                ));
             }
             Expr::ScalarFunction(ScalarFunction { func, args }) => {
                 Self::Function { name: func.name().to_owned(), args: many(args)? }

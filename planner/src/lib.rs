@@ -54,6 +54,7 @@ pub struct Plan {
 /// Whatever is wrong with the query or not supported, with a position where one is known.
 pub fn plan(query: &ast::Query, catalog: &Catalog, settings: &Settings, output: Output) -> Result<Plan, PlanError> {
     let logical = logical::plan_query(query, catalog)?;
+    lower::check_scalar_subqueries(&logical.analyzed)?;
     let lowered = lower::lower(&logical.optimized, settings, output)?;
     Ok(Plan { dag: lowered.dag, logical, notices: lowered.notices })
 }

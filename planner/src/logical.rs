@@ -198,11 +198,32 @@ fn shorten(names: &[String]) -> String {
     if names.len() > MOST { format!("{shown} and {} more", names.len() - MOST) } else { shown }
 }
 
+const WINDOW_FUNCTIONS: [&str; 11] = [
+    "row_number",
+    "rank",
+    "dense_rank",
+    "percent_rank",
+    "cume_dist",
+    "ntile",
+    "lag",
+    "lead",
+    "first_value",
+    "last_value",
+    "nth_value",
+];
+
 fn suggest_function(error: PlanError) -> PlanError {
     if error.kind != PlanErrorKind::UndefinedFunction {
         return error;
     }
     let name = error.message.split('\'').nth(1).unwrap_or_default().to_owned();
+    if WINDOW_FUNCTIONS.contains(&name.to_lowercase().as_str()) {
+        return PlanError::unsupported(
+            format!("window function {name} is not supported"),
+            "join with an aggregate in a subquery instead",
+        )
+        .at(error.position);
+    }
     let known: Vec<String> = functions::scalar_names().into_iter().chain(functions::aggregate_names()).collect();
     PlanError { message: format!("there is no function '{name}'"), ..error }
         .suggest(&name, known.iter().map(String::as_str))

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion_common::DFSchema;
+use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_expr::logical_plan::{TableScan, Unnest, Values};
 use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Expr, LogicalPlan};
@@ -35,6 +36,32 @@ pub enum Output {
 pub(crate) struct Lowered {
     pub(crate) dag: Dag,
     pub(crate) notices: Vec<String>,
+}
+
+/// Refuses scalar subqueries that can have several rows. To be asked before the optimiser makes
+/// joins of them.
+///
+/// # Errors
+/// There is such a subquery.
+pub(crate) fn check_scalar_subqueries(plan: &LogicalPlan) -> Result<(), PlanError> {
+    let mut several = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                if let Expr::ScalarSubquery(subquery) = expr {
+                    several |= !join::has_at_most_one_row(&subquery.subquery);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    if several {
+        return Err(PlanError::unsupported(
+            "a scalar subquery that can have several rows is not supported",
+            "make it an aggregate without GROUP BY, such as SELECT MAX(...), or join with it in FROM",
+        ));
+    }
+    Ok(())
 }
 
 /// Lowers `plan`.

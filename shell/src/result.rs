@@ -182,12 +182,13 @@ impl Query {
                 }
                 Some(Delivery::Progress(epoch)) => self.ended = epoch == thetis_executor::frame::Epoch::END,
                 None => {
+                    // Only now: the caller may drop this future while it waits, and call again.
+                    let outcome = self.running.outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
                     self.ended = true;
-                    let outcome = self.running.outcome.wait_for(Option::is_some).await;
-                    if let Ok(outcome) = outcome
-                        && let Some(Err(error)) = outcome.as_ref()
-                    {
-                        return Err(error.clone().into());
+                    match outcome {
+                        Ok(Some(Err(error))) => return Err(error.into()),
+                        Ok(_) => {}
+                        Err(_) => return Err(Error::internal("the engine is gone")),
                     }
                 }
             }

@@ -90,9 +90,23 @@ fn check_type(join: &logical_plan::Join) -> Result<(), PlanError> {
             "outer joins are",
             "an inner join gives the rows with a match; a scalar subquery must be an aggregate without GROUP BY and HAVING",
         ),
-        _ => ("IN, EXISTS and their negations are", "join with SELECT DISTINCT of the subquery instead"),
+        _ => (
+            "IN, EXISTS, INTERSECT, EXCEPT and their negations are",
+            "join with SELECT DISTINCT of the subquery instead",
+        ),
     };
     Err(PlanError::unsupported(format!("{what} not supported ({} join)", join.join_type), hint))
+}
+
+/// A scalar subquery has at most one row: known from its plan, as nothing checks it later.
+pub(super) fn has_at_most_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Filter(filter) => has_at_most_one_row(&filter.input),
+        LogicalPlan::Projection(projection) => has_at_most_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => has_at_most_one_row(&alias.input),
+        LogicalPlan::Sort(sort) => has_at_most_one_row(&sort.input),
+        other => has_one_row(other),
+    }
 }
 
 /// A global aggregate always has one row, as has a row of constants.

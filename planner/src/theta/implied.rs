@@ -71,7 +71,7 @@ impl Search<'_> {
                 }
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
-                if let Some(divisor) = constant(right).filter(|d| *d > 0.0 && !is_integer(right)) {
+                if let Some(divisor) = float_divisor(right).filter(|d| *d > 0.0) {
                     self.upper(left, limit * divisor);
                 }
             }
@@ -157,7 +157,7 @@ impl Search<'_> {
                 }
             }
             Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
-                if let Some(divisor) = constant(right).filter(|d| *d != 0.0 && !is_integer(right)) {
+                if let Some(divisor) = float_divisor(right).filter(|d| *d != 0.0) {
                     self.within(left, limit * divisor.abs(), assumed, class);
                 }
             }
@@ -184,9 +184,11 @@ impl Search<'_> {
         else {
             return;
         };
-        let latitude = |expr: &Expr| range.left.terms.iter().chain(&range.right.terms).any(|(_, term)| term == expr);
         // What was assumed (cosines of latitudes are not negative) must be about these keys.
-        let covered = assumed.0.iter().all(|(expr, most)| latitude(expr) && quarter <= *most * (1.0 + 1e-12));
+        let terms = || range.left.terms.iter().chain(&range.right.terms).filter_map(|(_, term)| scaled(term));
+        let covered = assumed.0.iter().all(|(expr, most)| {
+            terms().any(|(term_scale, latitude)| latitude == expr && quarter <= *most * term_scale * (1.0 + 1e-12))
+        });
         if covered && range.left.terms.len() == 1 && range.right.terms.len() == 1 {
             self.found.push((range, AtomClass::GreatCircle));
         }
@@ -279,8 +281,8 @@ fn scaled(angle: &Expr) -> Option<(f64, &Expr)> {
         Expr::Alias(Alias { expr, .. }) => (1.0, expr.as_ref()),
         Expr::Cast(cast) => (1.0, widened(cast)?),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Multiply, right }) => constant_factor(left, right)?,
-        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) if !is_integer(right) => {
-            (1.0 / constant(right)?, left.as_ref())
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::Divide, right }) => {
+            (1.0 / float_divisor(right)?, left.as_ref())
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "radians" => (PI / 180.0, args.first()?),
         _ => return Some((1.0, angle)),
@@ -370,9 +372,13 @@ fn constant_factor<'a>(left: &'a Expr, right: &'a Expr) -> Option<(f64, &'a Expr
     }
 }
 
-/// Division by an integer constant may be integer division, which loses the remainder.
-fn is_integer(expr: &Expr) -> bool {
-    matches!(expr, Expr::Literal(value, _) if value.data_type().is_integer())
+/// The divisor of a division that loses nothing but rounding: integers lose the remainder, and
+/// decimals the digits beyond their scale.
+fn float_divisor(expr: &Expr) -> Option<f64> {
+    match expr {
+        Expr::Literal(value, _) if value.data_type() == DataType::Float64 => float_value(value),
+        _ => None,
+    }
 }
 
 /// What a cast to DOUBLE casts: the one cast that changes no value here.

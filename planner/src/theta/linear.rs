@@ -69,6 +69,10 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         return None;
     }
     // L - R + k op 0, so L - R op -k.
+    if unit == Unit::Time && sum.exact != (0, 0) {
+        let slack = sum.coarsest(inputs);
+        sum.exact = (sum.exact.0 - slack, sum.exact.1 + slack);
+    }
     let (lower, upper) = match op {
         Operator::Eq => (true, true),
         Operator::Lt | Operator::LtEq => (false, true),
@@ -166,7 +170,7 @@ fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
         Expr::Alias(Alias { expr, .. }) => Parts::Inner(expr, 1),
         Expr::Negative(inner) => Parts::Inner(inner, -1),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right })
-            if mixed() || is_literal(left) || is_literal(right) =>
+            if (mixed() || is_literal(left) || is_literal(right)) && !is_single(expr, inputs) =>
         {
             let sign = if matches!(expr, Expr::BinaryExpr(b) if b.op == Operator::Minus) { -1 } else { 1 };
             Parts::Sum(left, sign, right)
@@ -179,6 +183,11 @@ fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
         }
         _ => Parts::Leaf,
     }
+}
+
+/// Arithmetic of single precision rounds more than keys allow for: such sums stay whole.
+fn is_single(expr: &Expr, inputs: Inputs<'_>) -> bool {
+    expr.get_type(inputs.pair).is_ok_and(|data_type| data_type == DataType::Float32)
 }
 
 fn is_literal(expr: &Expr) -> bool {
@@ -237,6 +246,19 @@ impl Linear {
         let (low, high) = if sign < 0 { (-high, -low) } else { (low, high) };
         self.exact = (self.exact.0.checked_add(low)?, self.exact.1.checked_add(high)?);
         Some(())
+    }
+
+    /// What adding an interval to a time may cut off: a date keeps no hours, a time in seconds no
+    /// fractions. In nanoseconds.
+    fn coarsest(&self, inputs: Inputs<'_>) -> i128 {
+        let unit = |expr: &Expr| match expr.get_type(inputs.pair) {
+            Ok(DataType::Date32 | DataType::Date64) => DAY,
+            Ok(DataType::Timestamp(unit, _) | DataType::Duration(unit)) if unit != TimeUnit::Nanosecond => {
+                nanoseconds(unit)
+            }
+            _ => 0,
+        };
+        self.left.iter().chain(&self.right).map(|(_, expr)| i128::from(unit(expr))).max().unwrap_or(0)
     }
 
     /// Left terms as they are, right terms with the other sign: L - R.

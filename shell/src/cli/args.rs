@@ -4,7 +4,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 /// Continuous SQL with theta joins.
 #[derive(Debug, Parser)]
-#[command(name = "thetis", version, about, args_conflicts_with_subcommands = true)]
+#[command(name = "thetis", version, args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
     #[command(subcommand)]
     command: Option<Command>,

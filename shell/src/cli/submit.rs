@@ -145,7 +145,8 @@ async fn print(mut rows: ResultSet, args: &SubmitArgs) -> Result<(), Failure> {
     writer.finish().map_err(Failure::Output)?;
     let skipped = rows.progress().skipped;
     if skipped > 0 {
-        eprintln!("NOTICE: {skipped} records could not be read and were skipped");
+        let records = if skipped == 1 { "record" } else { "records" };
+        eprintln!("NOTICE: {skipped} {records} that could not be read: skipped");
     }
     Ok(())
 }

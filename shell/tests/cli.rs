@@ -3,15 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-/// The binary stands beside the folder of the test executables.
 fn thetis() -> Command {
-    let mut path: PathBuf = std::env::current_exe().unwrap();
-    path.pop();
-    path.pop();
-    Command::new(path.join("thetis"))
+    Command::new(env!("CARGO_BIN_EXE_thetis"))
 }
 
 fn run(args: &[&str]) -> Output {
@@ -82,6 +78,12 @@ fn sql_errors_point_at_the_text() {
     fails("CREATE STREAM t (a BIGNIT) WITH (path = 'x')", &["BIGINT", "^"]);
     fails(&format!("SELECT {}1{}", "(".repeat(10_000), ")".repeat(10_000)), &["nested"]);
     fails("SELECT 9223372036854775807 + 1", &["verflow"]);
+    fails(
+        "SELECT x FROM (VALUES (1)) a(x) WHERE x < (SELECT y FROM (VALUES (2), (3)) b(y))",
+        &["0A000", "several rows"],
+    );
+    fails("SELECT now()", &["0A000", "now"]);
+    fails("SELECT row_number() OVER () FROM (VALUES (1)) a(x)", &["0A000", "window"]);
     fails("SELECT 1 FROM (VALUES (1)) a(x) LEFT JOIN (VALUES (2)) b(y) ON x < y", &["0A000", "HINT"]);
 }
 
