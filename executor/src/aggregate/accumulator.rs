@@ -295,7 +295,6 @@ impl Compensated {
         } else {
             self.add_finite(value * weight as f64);
         }
-        self.forget_errors();
     }
 
     fn add_finite(&mut self, value: f64) {
@@ -314,7 +313,8 @@ impl Compensated {
         self.forget_errors();
     }
 
-    /// With nothing left, nothing of the rounding is left either.
+    /// With nothing left, nothing of the rounding is left either. Only for the base: in the table of an
+    /// epoch, as many inserts as deletes do not make a sum of zero.
     fn forget_errors(&mut self) {
         if self.count == self.nan + self.infinite + self.negative_infinite {
             self.sum = 0.0;
