@@ -5,7 +5,7 @@ use sqlparser::ast::{self, Ident};
 use sqlparser::dialect::GenericDialect;
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Token, Tokenizer, TokenizerError};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
 
 use crate::error::{Position, SqlError};
 use crate::statement::{CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark};
@@ -18,6 +18,9 @@ pub static GRAMMAR: GenericDialect = GenericDialect {};
 const MAX_STATEMENT: usize = 4 << 20;
 /// Deepest nesting of parentheses, subqueries and the like.
 const MAX_NESTING: usize = 100;
+
+/// Longest chain of arithmetic operators: each is one level of the expression's tree.
+const MAX_CHAIN: usize = 1_000;
 
 const STATEMENTS: [&str; 11] =
     ["SELECT", "CREATE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH", "VALUES", "DESC"];
@@ -34,11 +37,32 @@ pub fn parse_statement(text: &str) -> Result<Statement, SqlError> {
         )));
     }
     let tokens = Tokenizer::new(&GRAMMAR, text).tokenize_with_location().map_err(tokenizer_error)?;
+    check_chains(&tokens)?;
     let parser = Parser::new(&GRAMMAR).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
     let mut statement = StatementParser { parser, text };
     let parsed = statement.statement()?;
     statement.end()?;
     Ok(parsed)
+}
+
+/// Refuses chains such as `1 + 1 + ...` that would take the planner for ever. Commas and keywords
+/// end a chain.
+fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
+    let mut length = 0;
+    for token in tokens {
+        match &token.token {
+            Token::Comma | Token::SemiColon => length = 0,
+            Token::Word(word) if word.keyword != Keyword::NoKeyword => length = 0,
+            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => length += 1,
+            _ => {}
+        }
+        if length > MAX_CHAIN {
+            return Err(SqlError::new(format!("an expression has more than {MAX_CHAIN} operators in a row"))
+                .at(Position::of_span(token.span))
+                .hint("compute parts of it in a subquery or a view"));
+        }
+    }
+    Ok(())
 }
 
 struct StatementParser<'a> {

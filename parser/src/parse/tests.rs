@@ -83,3 +83,11 @@ fn known_but_unsupported_statements_say_so() {
     assert!(parse_statement("INSERT INTO t VALUES (1)").unwrap_err().unsupported);
     assert!(parse_statement("CREATE TABLE t (a INT)").unwrap_err().unsupported);
 }
+
+#[test]
+fn a_chain_without_end_is_an_error() {
+    let text = format!("SELECT 1{}", " + 1".repeat(10_000));
+    assert!(parse_statement(&text).unwrap_err().message.contains("in a row"));
+    let list = format!("SELECT {}", vec!["-1 + 2"; 5_000].join(", "));
+    assert!(parse_statement(&list).is_ok());
+}

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, Int64Type};
 use proptest::prelude::*;
@@ -11,135 +9,186 @@ use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Range, Term};
 use super::*;
 use crate::route::route_for;
 
-fn one_column(name: &str) -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new(name, DataType::Int64, true)]))
+/// Key, payload, weight.
+type Row = (Option<i64>, i64, i64);
+
+/// Rows of one side and epoch.
+#[derive(Debug, Clone)]
+struct Part {
+    side: Side,
+    epoch: u64,
+    rows: Vec<Row>,
 }
 
-/// `l < r`, found by a sorted index or by scans.
-fn join(shape: Shape, indexed: bool) -> Join {
-    let key = |column| IndexKey { terms: vec![Term { factor: 1, expr: ScalarExpr::Column(column) }], limit: None };
+/// The columns of a pair, its epoch and its weight.
+type Pair = (Vec<Option<i64>>, u64, i64);
+
+#[derive(Debug, Clone)]
+struct Setup {
+    shape: Shape,
+    retracts: [bool; 2],
+    /// The inequality is a range of the index.
+    ranged: bool,
+    /// Payloads must be equal too.
+    equal: bool,
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    (1_u32..5, 1_u32..5, any::<[bool; 2]>(), any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        |(rows, columns, retracts, ranged, equal)| Setup { shape: Shape { rows, columns }, retracts, ranged, equal },
+    )
+}
+
+fn parts() -> impl Strategy<Value = Vec<Part>> {
+    let weight = prop_oneof![4 => Just(1_i64), 3 => Just(-1_i64), 1 => Just(2_i64)];
+    let row = (prop::option::weighted(0.9, -4_i64..5), 0_i64..3, weight);
+    let part = (any::<bool>(), 1_u64..5, prop::collection::vec(row, 1..10));
+    let part = part.prop_map(|(left, epoch, rows)| {
+        let side = if left { Side::Left } else { Side::Right };
+        Part { side, epoch, rows }
+    });
+    prop::collection::vec(part, 0..10)
+}
+
+fn schema(names: &[&str]) -> SchemaRef {
+    let fields = names.iter().map(|name| Field::new(*name, DataType::Int64, true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn binary(op: &str, left: u32, right: u32) -> ScalarExpr {
+    let column = |index| Box::new(ScalarExpr::Column(index));
+    ScalarExpr::Binary { op: op.to_owned(), left: column(left), right: column(right) }
+}
+
+/// `l.a < r.b [AND l.id = r.id]`.
+fn join(setup: &Setup) -> Arc<Join> {
+    let key = || IndexKey { terms: vec![Term { factor: 1, expr: ScalarExpr::Column(0) }], limit: None };
+    let mut condition = vec![binary("<", 0, 2)];
+    let mut equality = Vec::new();
+    if setup.equal {
+        condition.push(binary("=", 1, 3));
+        equality.push((ScalarExpr::Column(1), ScalarExpr::Column(1)));
+    }
     let bounds = Bounds::Exact { lower: None, upper: Some(0) };
-    Join {
-        inputs: [one_column("l"), one_column("r")],
-        retracts: [true, true],
-        condition: vec![ScalarExpr::Binary {
-            op: "<".to_owned(),
-            left: Box::new(ScalarExpr::Column(0)),
-            right: Box::new(ScalarExpr::Column(1)),
-        }],
-        equality: Vec::new(),
-        range: indexed.then(|| Range { left: key(0), right: key(0), bounds }),
-        output: vec![0, 1],
-        layout: Layout::any(shape),
+    Arc::new(Join {
+        inputs: [schema(&["a", "id"]), schema(&["b", "id"])],
+        retracts: setup.retracts,
+        condition,
+        equality,
+        range: setup.ranged.then(|| Range { left: key(), right: key(), bounds }),
+        output: vec![0, 1, 2, 3],
+        layout: Layout::any(setup.shape),
         report: JoinReport {
             class: ConditionClass(Vec::new()),
             rows: [None, None],
-            row_bytes: [8.0, 8.0],
+            row_bytes: [16.0, 16.0],
             unbounded: [false, false],
             alternatives: Vec::new(),
             reason: String::new(),
         },
-    }
+    })
 }
 
-/// One frame: side, epoch, rows with weights.
-type Input = (bool, u64, Vec<(i64, i64)>);
-
-/// Weights by (epoch, left, right).
-type Pairs = BTreeMap<(u64, i64, i64), i64>;
-
-fn add(pairs: &mut Pairs, key: (u64, i64, i64), weight: i64) {
-    let sum = pairs.entry(key).or_insert(0);
-    *sum += weight;
-    if *sum == 0 {
-        pairs.remove(&key);
-    }
+fn cells(join: &Arc<Join>) -> Vec<Cell> {
+    let cell = |_| Cell::new(Arc::clone(join), schema(&["a", "id", "b", "other_id"])).unwrap();
+    (0..join.layout.cells()).map(cell).collect()
 }
 
-fn naive(inputs: &[Input]) -> Pairs {
-    let mut pairs = Pairs::new();
-    let rows = |left: bool| {
-        let of_side = inputs.iter().filter(move |input| input.0 == left);
-        of_side.flat_map(|(_, epoch, rows)| rows.iter().map(move |(value, weight)| (*epoch, *value, *weight)))
-    };
-    for (e, l, v) in rows(true) {
-        for (f, r, w) in rows(false).filter(|row| l < row.1) {
-            add(&mut pairs, (e.max(f), l, r), v * w);
-        }
+fn frame(part: &Part, schema: &SchemaRef, retracts: bool) -> Frame {
+    let keys: ArrayRef = Arc::new(part.rows.iter().map(|row| row.0).collect::<Int64Array>());
+    let payloads: ArrayRef = Arc::new(part.rows.iter().map(|row| Some(row.1)).collect::<Int64Array>());
+    let batch = RecordBatch::try_new(Arc::clone(schema), vec![keys, payloads]).unwrap();
+    let weights = retracts.then(|| part.rows.iter().map(|row| row.2).collect());
+    Frame { weights, ..Frame::inserts(batch, Epoch(part.epoch)) }
+}
+
+/// Routes the parts, delivers their frames in the order of `priorities`, and reads the pairs.
+fn run(join: &Join, cells: &mut [Cell], parts: &[Part], priorities: &[u32]) -> Vec<Pair> {
+    let mut routes = Side::BOTH.map(|side| {
+        let schema = &join.inputs[side.index()];
+        let retracts = join.retracts[side.index()];
+        route_for(&Exchange::Matrix(side), join.layout.cells(), schema, Some(&join.layout), retracts, 7).unwrap()
+    });
+    let mut deliveries = Vec::new();
+    for part in parts {
+        let side = part.side.index();
+        let mut routed = Vec::new();
+        routes[side].route(frame(part, &join.inputs[side], join.retracts[side]), &mut routed).unwrap();
+        deliveries.extend(routed.into_iter().map(|(cell, frame)| (cell, side as u8, frame)));
     }
+    let mut order: Vec<usize> = (0..deliveries.len()).collect();
+    order.sort_by_key(|i| priorities[i % priorities.len()].wrapping_mul(1 + *i as u32));
+    let mut out = Vec::new();
+    for (cell, port, frame) in order.into_iter().map(|i| deliveries[i].clone()) {
+        let cell = &mut cells[cell as usize];
+        cell.on_frame(port, frame).unwrap();
+        while cell.resume(&mut out).unwrap() == Step::Full {}
+    }
+    let mut pairs: Vec<Pair> = out.iter().flat_map(pairs_of).collect();
+    pairs.sort();
     pairs
 }
 
-fn run(inputs: &[Input], shape: Shape, indexed: bool, committed: u64) -> Pairs {
-    let spec = Arc::new(join(shape, indexed));
-    let output: SchemaRef =
-        Arc::new(Schema::new(vec![Field::new("l", DataType::Int64, true), Field::new("r", DataType::Int64, true)]));
-    let cells = (0..shape.cells()).map(|_| Cell::new(Arc::clone(&spec), Arc::clone(&output)).unwrap());
-    let mut cells: Vec<Cell> = cells.collect();
-    let route = |side: Side| {
-        let schema = &spec.inputs[side.index()];
-        route_for(&Exchange::Matrix(side), shape.cells(), schema, Some(&spec.layout), true, 0).unwrap()
+fn pairs_of(frame: &Frame) -> Vec<Pair> {
+    let columns: Vec<Vec<Option<i64>>> =
+        frame.batch.columns().iter().map(|column| column.as_primitive::<Int64Type>().iter().collect()).collect();
+    (0..frame.rows())
+        .map(|row| (columns.iter().map(|column| column[row]).collect(), frame.epoch.0, frame.weight(row)))
+        .collect()
+}
+
+/// Every pair of rows that matches: the product of the weights, the later of the epochs.
+fn naive(setup: &Setup, parts: &[Part]) -> Vec<Pair> {
+    let rows = |side: Side| {
+        parts
+            .iter()
+            .filter(|part| part.side == side)
+            .flat_map(|part| part.rows.iter().map(|row| (part.epoch, *row)))
+            .map(|(epoch, (key, id, weight))| (epoch, key, id, if setup.retracts[side.index()] { weight } else { 1 }))
+            .collect::<Vec<_>>()
     };
-    let mut routes = [route(Side::Left), route(Side::Right)];
-    let mut pairs = Pairs::new();
-    for (left, epoch, rows) in inputs {
-        let side = if *left { Side::Left } else { Side::Right };
-        let values = Int64Array::from_iter_values(rows.iter().map(|row| row.0));
-        let batch = RecordBatch::try_new(Arc::clone(&spec.inputs[side.index()]), vec![Arc::new(values)]).unwrap();
-        let mut frame = Frame::inserts(batch, Epoch(*epoch));
-        frame.weights = Some(rows.iter().map(|row| row.1).collect());
-        let mut routed = Vec::new();
-        routes[side.index()].route(frame, &mut routed).unwrap();
-        for (task, frame) in routed {
-            let cell = &mut cells[task as usize];
-            cell.on_commit(Epoch(committed));
-            cell.on_frame(side.index() as u8, frame).unwrap();
-            let mut out = Vec::new();
-            while cell.resume(&mut out).unwrap() == Step::Full {}
-            for frame in out {
-                let column = |i: usize| frame.batch.column(i).as_primitive::<Int64Type>().clone();
-                let (l, r) = (column(0), column(1));
-                (0..frame.rows())
-                    .for_each(|i| add(&mut pairs, (frame.epoch.0, l.value(i), r.value(i)), frame.weight(i)));
+    let right = rows(Side::Right);
+    let mut pairs = Vec::new();
+    for (l_epoch, a, l_id, l_weight) in rows(Side::Left) {
+        for (r_epoch, b, r_id, r_weight) in &right {
+            let less = a.zip(*b).is_some_and(|(a, b)| a < b);
+            if less && (!setup.equal || l_id == *r_id) {
+                pairs.push((vec![a, Some(l_id), *b, Some(*r_id)], l_epoch.max(*r_epoch), l_weight * r_weight));
             }
         }
     }
+    pairs.sort();
     pairs
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_matrix_is_the_naive_join(
-        inputs in prop::collection::vec(
-            (any::<bool>(), 1_u64..5, prop::collection::vec((-8_i64..8, prop_oneof![Just(1_i64), Just(-1), Just(3)]), 1..20)),
-            0..14,
-        ),
-        rows in 1_u32..5, columns in 1_u32..5, indexed: bool,
+    fn cells_find_every_pair_once(
+        setup in setups(), parts in parts(), priorities in prop::collection::vec(any::<u32>(), 1..40),
     ) {
-        prop_assert_eq!(run(&inputs, Shape { rows, columns }, indexed, 0), naive(&inputs));
+        let join = join(&setup);
+        let found = run(&join, &mut cells(&join), &parts, &priorities);
+        prop_assert_eq!(found, naive(&setup, &parts));
     }
-}
 
-#[test]
-fn a_cell_that_rolled_back_goes_on_as_if_nothing_later_had_been() {
-    let spec = Arc::new(join(Shape::ONE, true));
-    let output: SchemaRef = pair_schema(&spec);
-    let mut cell = Cell::new(Arc::clone(&spec), output).unwrap();
-    let mut send = |cell: &mut Cell, side: Side, epoch: u64, value: i64| {
-        let schema = &spec.inputs[side.index()];
-        let batch = RecordBatch::try_new(Arc::clone(schema), vec![Arc::new(Int64Array::from(vec![value]))]).unwrap();
-        let mut frame = Frame::inserts(batch, Epoch(epoch));
-        frame.units = Some(crate::frame::Units { buckets: vec![0].into(), slices: vec![0].into() });
-        cell.on_frame(side.index() as u8, frame).unwrap();
-        let mut out = Vec::new();
-        while cell.resume(&mut out).unwrap() == Step::Full {}
-        out.iter().map(Frame::rows).sum::<usize>()
-    };
-    assert_eq!(send(&mut cell, Side::Left, 1, 1), 0);
-    assert_eq!(send(&mut cell, Side::Left, 2, 2), 0);
-    assert_eq!(send(&mut cell, Side::Right, 2, 9), 2);
-    cell.roll_back(Epoch(1)).unwrap();
-    assert_eq!(send(&mut cell, Side::Right, 2, 9), 1);
-    assert_eq!(send(&mut cell, Side::Left, 2, 3), 1);
+    /// After a return to `committed`, the later epochs come again, perhaps in another order.
+    #[test]
+    fn cells_return_to_a_committed_epoch(
+        setup in setups(), parts in parts(), committed in 0_u64..5,
+        priorities in prop::collection::vec(any::<u32>(), 1..40),
+        again in prop::collection::vec(any::<u32>(), 1..40),
+    ) {
+        let join = join(&setup);
+        let mut cells = cells(&join);
+        run(&join, &mut cells, &parts, &priorities);
+        for cell in &mut cells {
+            cell.on_commit(Epoch(committed));
+            cell.roll_back(Epoch(committed)).unwrap();
+        }
+        let later: Vec<Part> = parts.iter().filter(|part| part.epoch > committed).cloned().collect();
+        let found = run(&join, &mut cells, &later, &again);
+        let mut expected = naive(&setup, &parts);
+        expected.retain(|(_, epoch, _)| *epoch > committed);
+        prop_assert_eq!(found, expected);
+    }
 }
