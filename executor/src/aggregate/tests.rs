@@ -1,194 +1,243 @@
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use arrow::array::{Float64Array, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema};
-use arrow::util::display::array_value_to_string;
+use arrow::array::{AsArray, Float64Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
 use proptest::prelude::*;
 use thetis_planner::expr::ScalarExpr;
 use thetis_planner::physical::{AggregateCall, AggregateFunction};
 
 use super::*;
 
-/// Group, whole number, float.
-type Row = (i64, Option<i64>, f64);
-/// Epoch, insert, row.
-type Change = (u64, bool, Row);
-
-fn input() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        Field::new("g", DataType::Int64, true),
-        Field::new("x", DataType::Int64, true),
-        Field::new("f", DataType::Float64, true),
-    ]))
+/// Finite floats are quarters, so that the naive sum is exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Float {
+    Quarters(i64),
+    Special(f64),
 }
 
-fn operator(grouped: bool) -> Aggregation {
+impl Float {
+    fn value(self) -> f64 {
+        match self {
+            Self::Quarters(quarters) => quarters as f64 / 4.0,
+            Self::Special(value) => value,
+        }
+    }
+}
+
+/// Key, integer, float.
+type Row = (Option<i64>, Option<i64>, Option<Float>);
+
+/// An insert of some equal rows, or a delete of a row that is there.
+#[derive(Debug, Clone)]
+struct Change {
+    row: Row,
+    copies: i64,
+    delete: Option<prop::sample::Index>,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Vec<Change>>> {
+    let float = prop_oneof![
+        8 => (-12_i64..12).prop_map(Float::Quarters),
+        // So large that the small ones are rounded away.
+        1 => prop_oneof![Just(1_i64 << 61), Just(-(1_i64 << 61))].prop_map(Float::Quarters),
+        1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(f64::NEG_INFINITY)].prop_map(Float::Special),
+    ];
+    let row = (
+        prop::option::weighted(0.9, 0_i64..3),
+        prop::option::weighted(0.8, -4_i64..5),
+        prop::option::weighted(0.8, float),
+    );
+    let delete = prop::option::weighted(0.45, any::<prop::sample::Index>());
+    let change = (row, 1_i64..3, delete).prop_map(|(row, copies, delete)| Change { row, copies, delete });
+    prop::collection::vec(prop::collection::vec(change, 0..10), 1..6)
+}
+
+/// Weighted rows of each epoch, and the rows that are there at its end.
+type Epochs = Vec<(Vec<(Row, i64)>, Vec<Row>)>;
+
+fn epochs_of(changes: &[Vec<Change>], retracts: bool) -> Epochs {
+    let mut live: Vec<Row> = Vec::new();
+    let mut epochs = Epochs::new();
+    for changes in changes {
+        let mut rows = Vec::new();
+        for change in changes {
+            match change.delete {
+                Some(pick) if retracts && !live.is_empty() => {
+                    rows.push((live.swap_remove(pick.index(live.len())), -1));
+                }
+                _ => {
+                    let copies = if retracts { change.copies } else { 1 };
+                    (0..copies).for_each(|_| live.push(change.row));
+                    rows.push((change.row, copies));
+                }
+            }
+        }
+        epochs.push((rows, live.clone()));
+    }
+    epochs
+}
+
+fn calls() -> Vec<AggregateCall> {
     use AggregateFunction::{Avg, Count, Max, Min, Sum};
-    let call = |function, argument: Option<u32>, distinct, output: &DataType| AggregateCall {
+    let (int, float) = (DataType::Int64, DataType::Float64);
+    [
+        (Count, None, false, &int),
+        (Count, Some(1), false, &int),
+        (Sum, Some(1), false, &int),
+        (Min, Some(1), false, &int),
+        (Max, Some(1), false, &int),
+        (Count, Some(1), true, &int),
+        (Sum, Some(1), true, &int),
+        (Avg, Some(1), false, &float),
+        (Sum, Some(2), false, &float),
+        (Avg, Some(2), false, &float),
+        (Min, Some(2), false, &float),
+        (Max, Some(2), false, &float),
+    ]
+    .map(|(function, column, distinct, output)| AggregateCall {
         function,
-        argument: argument.map(ScalarExpr::Column),
+        argument: column.map(ScalarExpr::Column),
         distinct,
         filter: None,
         output: output.clone(),
-    };
-    let (int, float) = (&DataType::Int64, &DataType::Float64);
-    let aggregates = vec![
-        call(Count, None, false, int),
-        call(Count, Some(1), false, int),
-        call(Sum, Some(1), false, int),
-        call(Min, Some(1), false, int),
-        call(Max, Some(1), false, int),
-        call(Count, Some(1), true, int),
-        call(Sum, Some(1), true, int),
-        call(Sum, Some(2), false, float),
-        call(Avg, Some(2), false, float),
-    ];
-    let mut fields = if grouped { vec![Field::new("g", DataType::Int64, true)] } else { Vec::new() };
-    fields
-        .extend(aggregates.iter().enumerate().map(|(i, call)| Field::new(format!("a{i}"), call.output.clone(), true)));
-    let groups = if grouped { vec![ScalarExpr::Column(0)] } else { Vec::new() };
-    let spec = Aggregate { input: input(), groups, aggregates, input_retracts: true };
-    Aggregation::new(Arc::new(spec), Arc::new(Schema::new(fields))).unwrap()
-}
-
-fn frame(epoch: u64, changes: &[&Change]) -> Frame {
-    let batch = RecordBatch::try_new(
-        input(),
-        vec![
-            Arc::new(Int64Array::from_iter_values(changes.iter().map(|change| change.2.0))),
-            Arc::new(changes.iter().map(|change| change.2.1).collect::<Int64Array>()),
-            Arc::new(Float64Array::from_iter_values(changes.iter().map(|change| change.2.2))),
-        ],
-    );
-    let mut frame = Frame::inserts(batch.unwrap(), Epoch(epoch));
-    frame.weights = Some(changes.iter().map(|change| if change.1 { 1 } else { -1 }).collect());
-    frame
-}
-
-/// The answer in the plainest way.
-fn naive(rows: &[Row], grouped: bool) -> Vec<String> {
-    let mut groups: BTreeMap<i64, Vec<&Row>> = BTreeMap::new();
-    if !grouped {
-        groups.insert(0, Vec::new());
-    }
-    rows.iter().for_each(|row| groups.entry(if grouped { row.0 } else { 0 }).or_default().push(row));
-    let show = |value: Option<i64>| value.map_or_else(String::new, |value| value.to_string());
-    let mut lines: Vec<String> = groups
-        .iter()
-        .map(|(group, rows)| {
-            let values: Vec<i64> = rows.iter().filter_map(|row| row.1).collect();
-            let distinct: std::collections::BTreeSet<i64> = values.iter().copied().collect();
-            let some = |sum: i64| (!values.is_empty()).then_some(sum);
-            let sum: f64 = rows.iter().map(|row| row.2).sum();
-            let float = |value: f64| if rows.is_empty() { String::new() } else { rounded(value) };
-            let mut cells = if grouped { vec![group.to_string()] } else { Vec::new() };
-            cells.extend([
-                rows.len().to_string(),
-                values.len().to_string(),
-                show(some(values.iter().sum())),
-                show(values.iter().copied().min()),
-                show(values.iter().copied().max()),
-                distinct.len().to_string(),
-                show(some(distinct.iter().sum())),
-                float(sum),
-                float(sum / rows.len() as f64),
-            ]);
-            cells.join(",")
-        })
-        .collect();
-    lines.sort();
-    lines
-}
-
-fn rounded(value: f64) -> String {
-    if value.is_nan() { "NaN".to_owned() } else { format!("{:.6}", value + 0.0).replace("-0.000000", "0.000000") }
-}
-
-fn lines(frame: &Frame) -> Vec<(String, i64)> {
-    let cell = |column: &ArrayRef, row: usize| {
-        let text = array_value_to_string(column, row).unwrap();
-        if column.data_type() == &DataType::Float64 && !text.is_empty() { rounded(text.parse().unwrap()) } else { text }
-    };
-    let line = |row| frame.batch.columns().iter().map(|column| cell(column, row)).collect::<Vec<_>>().join(",");
-    (0..frame.rows()).map(|row| (line(row), frame.weight(row))).collect()
-}
-
-/// Changes that never delete what is not there, with shuffled arrival of the epochs' frames.
-fn changes() -> impl Strategy<Value = Vec<Change>> {
-    let float = prop_oneof![6 => (-16_i32..16).prop_map(|quarters| f64::from(quarters) * 0.25), 1 => Just(f64::NAN), 1 => Just(f64::INFINITY), 1 => Just(f64::NEG_INFINITY), 1 => Just(1e9)];
-    let row = (0_i64..3, prop::option::weighted(0.8, -3_i64..3), float);
-    prop::collection::vec((1_u64..6, row, any::<prop::sample::Index>(), 0..3), 0..50).prop_map(|steps| {
-        let mut steps = steps;
-        steps.sort_by_key(|step| step.0);
-        let mut live: Vec<Row> = Vec::new();
-        let mut changes = Vec::new();
-        for (epoch, row, index, kind) in steps {
-            if kind == 0 && !live.is_empty() {
-                changes.push((epoch, false, live.swap_remove(index.index(live.len()))));
-            } else {
-                live.push(row);
-                changes.push((epoch, true, row));
-            }
-        }
-        changes
     })
+    .into()
+}
+
+fn operator(grouped: bool, retracts: bool) -> Aggregation {
+    let field = |name: &str, data_type: &DataType| Field::new(name, data_type.clone(), true);
+    let (int, float) = (DataType::Int64, DataType::Float64);
+    let input = Arc::new(Schema::new(vec![field("k", &int), field("x", &int), field("f", &float)]));
+    let mut output: Vec<Field> = grouped.then(|| field("k", &int)).into_iter().collect();
+    output.extend(calls().iter().map(|call| field("a", &call.output)));
+    let groups = if grouped { vec![ScalarExpr::Column(0)] } else { Vec::new() };
+    let spec = Aggregate { input, groups, aggregates: calls(), input_retracts: retracts };
+    Aggregation::new(Arc::new(spec), Arc::new(Schema::new(output))).unwrap()
+}
+
+fn frame(rows: &[(Row, i64)], epoch: u64, operator: &Aggregation) -> Frame {
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(rows.iter().map(|(row, _)| row.0).collect::<Int64Array>()),
+        Arc::new(rows.iter().map(|(row, _)| row.1).collect::<Int64Array>()),
+        Arc::new(rows.iter().map(|(row, _)| row.2.map(Float::value)).collect::<Float64Array>()),
+    ];
+    let batch = RecordBatch::try_new(Arc::clone(&operator.spec.input), columns).unwrap();
+    let plain = rows.iter().all(|(_, weight)| *weight == 1);
+    let weights = (!plain).then(|| rows.iter().map(|(_, weight)| *weight).collect());
+    Frame { weights, ..Frame::inserts(batch, Epoch(epoch)) }
+}
+
+fn text<T: std::fmt::Debug>(value: Option<T>) -> String {
+    value.map_or_else(|| "NULL".to_owned(), |value| format!("{value:?}"))
+}
+
+/// An output row as text.
+fn output_row(frame: &Frame, row: usize) -> Vec<String> {
+    let value = |column: &ArrayRef| match column.data_type() {
+        DataType::Int64 => text(column.is_valid(row).then(|| column.as_primitive::<Int64Type>().value(row))),
+        _ => text(column.is_valid(row).then(|| column.as_primitive::<Float64Type>().value(row))),
+    };
+    frame.batch.columns().iter().map(value).collect()
+}
+
+fn naive_sum(floats: &[Float]) -> Option<f64> {
+    let special: Vec<f64> =
+        floats.iter().filter_map(|f| if let Float::Special(value) = f { Some(*value) } else { None }).collect();
+    let quarters = |f: &Float| if let Float::Quarters(quarters) = f { i128::from(*quarters) } else { 0 };
+    let finite = floats.iter().map(quarters).sum::<i128>() as f64 / 4.0;
+    let sum = if special.is_empty() { finite } else { special.iter().sum() };
+    (!floats.is_empty()).then_some(sum)
+}
+
+fn naive_row(rows: &[Row]) -> Vec<String> {
+    let ints: Vec<i64> = rows.iter().filter_map(|row| row.1).collect();
+    let floats: Vec<Float> = rows.iter().filter_map(|row| row.2).collect();
+    let values: Vec<f64> = floats.iter().map(|f| f.value()).collect();
+    let distinct: BTreeSet<i64> = ints.iter().copied().collect();
+    let sum = |mut values: Box<dyn Iterator<Item = i64> + '_>| {
+        let first = values.next()?;
+        Some(first + values.sum::<i64>())
+    };
+    let total = sum(Box::new(ints.iter().copied()));
+    vec![
+        text(Some(rows.len() as i64)),
+        text(Some(ints.len() as i64)),
+        text(total),
+        text(ints.iter().min()),
+        text(ints.iter().max()),
+        text(Some(distinct.len() as i64)),
+        text(sum(Box::new(distinct.iter().copied()))),
+        text(total.map(|total| total as f64 / ints.len() as f64)),
+        text(naive_sum(&floats)),
+        text(naive_sum(&floats).map(|sum| sum / floats.len() as f64)),
+        text(values.iter().copied().min_by(f64::total_cmp)),
+        text(values.iter().copied().max_by(f64::total_cmp)),
+    ]
+}
+
+type Result_ = BTreeMap<Vec<String>, i64>;
+
+fn naive(rows: &[Row], grouped: bool) -> Result_ {
+    if !grouped {
+        return Result_::from([(naive_row(rows), 1)]);
+    }
+    let keys: BTreeSet<Option<i64>> = rows.iter().map(|row| row.0).collect();
+    let group = |key: Option<i64>| {
+        let members: Vec<Row> = rows.iter().filter(|row| row.0 == key).copied().collect();
+        ([text(key)].into_iter().chain(naive_row(&members)).collect(), 1)
+    };
+    keys.into_iter().map(group).collect()
 }
 
 proptest! {
+    /// Frames come in the order of `priorities`, whatever their epochs; an epoch is closed when
+    /// its frames and those of the earlier ones are there, or together with a later one.
     #[test]
-    fn every_epoch_is_the_naive_answer(changes in changes(), grouped: bool, ahead in 1_u64..4) {
-        let mut operator = operator(grouped);
-        let mut accumulated: BTreeMap<String, i64> = BTreeMap::new();
-        let mut sent = 0;
-        for epoch in 1..=6 {
-            // Frames of later epochs come before this one closes, the latest first.
-            for early in (sent + 1..=epoch + ahead).rev() {
-                let of_epoch: Vec<&Change> = changes.iter().filter(|change| change.0 == early).collect();
-                for part in of_epoch.chunks(3) {
-                    operator.on_frame(0, frame(early, part)).unwrap();
-                    prop_assert_eq!(operator.resume(&mut Vec::new()).unwrap(), Step::Idle);
-                }
-            }
-            sent = sent.max(epoch + ahead);
-            operator.on_progress(Epoch(epoch)).unwrap();
-            let mut out = Vec::new();
-            while operator.resume(&mut out).unwrap() == Step::Full {}
-            for (line, weight) in out.iter().inspect(|frame| assert_eq!(frame.epoch, Epoch(epoch))).flat_map(lines) {
-                *accumulated.entry(line).or_insert(0) += weight;
-            }
-            accumulated.retain(|_, weight| *weight != 0);
-            let mut rows: Vec<Row> = Vec::new();
-            for (_, insert, row) in changes.iter().filter(|change| change.0 <= epoch) {
-                if *insert {
-                    rows.push(*row);
-                } else {
-                    let same = |other: &Row| other.0 == row.0 && other.1 == row.1 && other.2.to_bits() == row.2.to_bits();
-                    rows.swap_remove(rows.iter().position(same).unwrap());
-                }
-            }
-            prop_assert!(accumulated.values().all(|weight| *weight == 1));
-            prop_assert_eq!(accumulated.keys().cloned().collect::<Vec<_>>(), naive(&rows, grouped), "epoch {}", epoch);
+    fn changelog_follows_the_naive_result(
+        changes in changes(), grouped: bool, retracts: bool, length in 1_usize..5,
+        priorities in prop::collection::vec(any::<u32>(), 1..30), eager in any::<[bool; 6]>(),
+    ) {
+        let epochs = epochs_of(&changes, retracts);
+        let mut operator = operator(grouped, retracts);
+        let mut frames = Vec::new();
+        for (epoch, (rows, _)) in (1_u64..).zip(&epochs) {
+            frames.extend(rows.chunks(length).map(|rows| frame(rows, epoch, &operator)));
         }
-    }
-}
+        let mut order: Vec<usize> = (0..frames.len()).collect();
+        order.sort_by_key(|i| priorities[i % priorities.len()].wrapping_mul(1 + *i as u32));
 
-#[test]
-fn a_delete_takes_away_what_its_insert_added() {
-    let mut operator = operator(false);
-    let changes: [Change; 4] = [
-        (1, true, (0, None, 1.25)),
-        (1, true, (0, None, 1e17)),
-        (1, true, (0, None, f64::NAN)),
-        (1, true, (0, None, -1e17)),
-    ];
-    let deletes: [Change; 2] = [(2, false, (0, None, 1e17)), (2, false, (0, None, f64::NAN))];
-    let more: [Change; 1] = [(2, false, (0, None, -1e17))];
-    for (epoch, part) in [(1, &changes[..]), (2, &deletes[..]), (2, &more[..])] {
-        operator.on_frame(0, frame(epoch, &part.iter().collect::<Vec<_>>())).unwrap();
+        let mut out = Vec::new();
+        let last = epochs.len() as u64;
+        let mut closed = 0;
+        for delivered in 0..=order.len() {
+            let pending = order[delivered..].iter().map(|i| frames[*i].epoch.0).min().unwrap_or(last + 1);
+            while closed + 1 < pending {
+                closed += 1;
+                if closed == last || eager[closed as usize] {
+                    operator.on_progress(Epoch(closed)).unwrap();
+                    while operator.resume(&mut out).unwrap() == Step::Full {}
+                    prop_assert!(out.iter().all(|frame| frame.epoch.0 <= closed));
+                }
+            }
+            if let Some(i) = order.get(delivered) {
+                operator.on_frame(0, frames[*i].clone()).unwrap();
+                while operator.resume(&mut out).unwrap() == Step::Full {}
+            }
+        }
+
+        let mut result = Result_::new();
+        let mut emitted = out.iter().peekable();
+        for (epoch, (_, live)) in (1_u64..).zip(&epochs) {
+            while let Some(frame) = emitted.next_if(|frame| frame.epoch.0 == epoch) {
+                for row in 0..frame.rows() {
+                    let count = result.entry(output_row(frame, row)).or_default();
+                    *count += frame.weight(row);
+                    prop_assert!(*count >= 0, "a delete of what is not there");
+                }
+            }
+            result.retain(|_, count| *count != 0);
+            prop_assert_eq!(&result, &naive(live, grouped), "after epoch {}", epoch);
+        }
+        prop_assert!(emitted.next().is_none());
     }
-    operator.on_progress(Epoch::END).unwrap();
-    let mut out = Vec::new();
-    while operator.resume(&mut out).unwrap() == Step::Full {}
-    let last = out.iter().flat_map(lines).rfind(|(_, weight)| *weight > 0).unwrap().0;
-    assert_eq!(last, "1,0,,,,0,,1.250000,1.250000");
 }

@@ -143,7 +143,7 @@ fn naive(setup: &Setup, parts: &[Part]) -> Vec<Pair> {
         parts
             .iter()
             .filter(|part| part.side == side)
-            .flat_map(|part| part.rows.iter().map(|row| (part.epoch, *row)))
+            .flat_map(|part| part.rows.iter().map(move |row| (part.epoch, *row)))
             .map(|(epoch, (key, id, weight))| (epoch, key, id, if setup.retracts[side.index()] { weight } else { 1 }))
             .collect::<Vec<_>>()
     };
