@@ -103,7 +103,8 @@ impl From<DataFusionError> for PlanError {
             Some(Position { line: span.start.line, column: span.start.column }).filter(|position| position.line > 0)
         });
         let (kind, message) = describe(error.find_root());
-        Self { kind, message, position, hint: None, source: None }.caused_by(error)
+        let hint = (kind == PlanErrorKind::Unsupported).then(|| "the README lists the SQL that works".to_owned());
+        Self { kind, message, position, hint, source: None }.caused_by(error)
     }
 }
 

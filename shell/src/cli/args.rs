@@ -42,7 +42,7 @@ struct Files {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct SubmitArgs {
     /// Runs this SQL
-    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     sql: Vec<String>,
     /// Sets a variable: `:name`, `:'name'` and `:"name"` in the SQL stand for its value
     #[arg(short = 'v', long = "variable", value_name = "NAME=VALUE", value_parser = variable)]

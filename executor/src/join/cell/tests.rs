@@ -109,7 +109,7 @@ fn run(join: &Join, cells: &mut [Cell], parts: &[Part], priorities: &[u32]) -> V
         let retracts = join.retracts[side.index()];
         route_for(&Exchange::Matrix(side), join.layout.cells(), schema, Some(&join.layout), retracts, 7).unwrap()
     });
-    let mut deliveries = Vec::new();
+    let mut deliveries: Vec<(u32, u8, Frame)> = Vec::new();
     for part in parts {
         let side = part.side.index();
         let mut routed = Vec::new();
