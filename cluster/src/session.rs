@@ -197,7 +197,7 @@ fn declared(create: &CreateStream) -> Result<Arc<Schema>, PlanError> {
                 .at(Position::of_span(column.name.span)));
         }
         let data_type = data_type(&column.data_type).map_err(|error| unknown_type(column, error))?;
-        fields.push(Field::new(name, data_type, true));
+        fields.push(Field::new(name, data_type, !column.not_null));
     }
     Ok(Arc::new(Schema::new(fields)))
 }

@@ -10,9 +10,9 @@ mod groups;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::Aggregate;
@@ -228,6 +228,21 @@ impl Aggregation {
     }
 }
 
+/// Floats that are equal become the same: -0.0 is 0.0, and there is one NaN.
+fn canonical_floats(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Float64 => {
+            let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
+            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(canonical))
+        }
+        DataType::Float32 => {
+            let canonical = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
+            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(canonical))
+        }
+        _ => array,
+    }
+}
+
 impl Operator for Aggregation {
     fn on_frame(&mut self, _port: u8, frame: Frame) -> Result<(), ExecError> {
         let rows = frame.rows();
@@ -239,7 +254,8 @@ impl Operator for Aggregation {
         let groups: Vec<u32> = match converter {
             None => vec![table.groups.intern(&[]); rows],
             Some(converter) => {
-                let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+                let key = |key| evaluate(key, &frame.batch).map(canonical_floats);
+                let keys = self.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
                 let keys = converter.convert_columns(&keys)?;
                 keys.iter().map(|key| table.groups.intern(key.data())).collect()
             }
@@ -250,6 +266,7 @@ impl Operator for Aggregation {
         }
         for (argument, accumulator) in self.arguments.iter().zip(&mut table.accumulators) {
             let values = argument.value.as_ref().map(|value| evaluate(value, &frame.batch)).transpose()?;
+            let values = values.map(canonical_floats);
             let filter = argument.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
             let kept = |row: usize| {
                 filter.as_ref().is_none_or(|filter| filter.value(row))

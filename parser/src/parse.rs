@@ -19,6 +19,8 @@ const MAX_STATEMENT: usize = 4 << 20;
 /// Deepest nesting of parentheses, subqueries and the like.
 const MAX_NESTING: usize = 100;
 
+/// Most conditions that AND and OR may connect in one clause.
+const MAX_CONDITIONS: usize = 4_000;
 /// Longest chain of arithmetic operators: each is one level of the expression's tree.
 const MAX_CHAIN: usize = 1_000;
 
@@ -46,20 +48,42 @@ pub fn parse_statement(text: &str) -> Result<Statement, SqlError> {
 }
 
 /// Refuses chains such as `1 + 1 + ...` that would take the planner for ever. Commas and keywords
-/// end a chain.
+/// end a chain of arithmetic, keywords other than NOT, NULL and the like one of conditions.
 fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
-    let mut length = 0;
+    use Keyword as K;
+    let (mut operators, mut conditions) = (0, 0);
     for token in tokens {
         match &token.token {
-            Token::Comma | Token::SemiColon => length = 0,
-            Token::Word(word) if word.keyword != Keyword::NoKeyword => length = 0,
-            Token::Plus | Token::Minus | Token::Mul | Token::Div | Token::Mod | Token::StringConcat => length += 1,
+            Token::Comma | Token::SemiColon => operators = 0,
+            Token::Word(word) if matches!(word.keyword, K::AND | K::OR) => {
+                operators = 0;
+                conditions += 1;
+            }
+            Token::Word(word)
+                if matches!(word.keyword, K::SELECT | K::WHERE | K::ON | K::HAVING | K::WHEN | K::THEN) =>
+            {
+                (operators, conditions) = (0, 0);
+            }
+            Token::Word(word) if word.keyword != K::NoKeyword => operators = 0,
+            Token::Plus
+            | Token::Minus
+            | Token::Mul
+            | Token::Div
+            | Token::Mod
+            | Token::StringConcat
+            | Token::DoubleColon
+            | Token::Eq => operators += 1,
             _ => {}
         }
-        if length > MAX_CHAIN {
-            return Err(SqlError::new(format!("an expression has more than {MAX_CHAIN} operators in a row"))
+        let (found, most, what) = if operators > MAX_CHAIN {
+            (operators, MAX_CHAIN, "operators in a row")
+        } else {
+            (conditions, MAX_CONDITIONS, "conditions connected by AND and OR")
+        };
+        if found > most {
+            return Err(SqlError::new(format!("an expression has more than {most} {what}"))
                 .at(Position::of_span(token.span))
-                .hint("compute parts of it in a subquery or a view"));
+                .hint("compute parts of it in a subquery or a view; x IN (...) takes long lists"));
         }
     }
     Ok(())

@@ -237,14 +237,14 @@ pub(super) fn header<R: std::io::Read>(
 
 /// Finds the declared columns by the names in the header.
 fn by_name(path: &Path, names: &[String], columns: &SchemaRef, projection: &[u32]) -> Result<FileLayout, ExecError> {
-    let mut types = vec![DataType::Utf8; names.len()];
+    let mut types = vec![(DataType::Utf8, true); names.len()];
     let mut positions = Vec::with_capacity(columns.fields().len());
     for field in columns.fields() {
         let position = position_of(path, names, field.name())?;
-        types[position] = field.data_type().clone();
+        types[position] = (field.data_type().clone(), field.is_nullable());
         positions.push(position);
     }
-    let fields = names.iter().zip(types).map(|(name, data_type)| Field::new(name, data_type, true));
+    let fields = names.iter().zip(types).map(|(name, (data_type, nullable))| Field::new(name, data_type, nullable));
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     Ok(layout(schema, &projection.iter().map(|column| positions[*column as usize]).collect::<Vec<_>>()))
 }
@@ -262,8 +262,7 @@ pub(super) fn position_of(path: &Path, names: &[String], name: &str) -> Result<u
 }
 
 fn by_position(columns: &SchemaRef, projection: &[u32]) -> FileLayout {
-    let fields = columns.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let schema = Arc::clone(columns);
     layout(schema, &projection.iter().map(|column| *column as usize).collect::<Vec<_>>())
 }
 
@@ -320,6 +319,9 @@ fn explain(error: &ArrowError, schema: &SchemaRef) -> String {
     if let Some(expected) = between("expected ", " got") {
         let got = text.rsplit("got ").next().unwrap_or_default();
         return format!("the record has {got} fields instead of {expected}");
+    }
+    if let Some(name) = between("Column '", "' is declared as non-nullable") {
+        return format!("column {name} is NULL, and it is declared NOT NULL");
     }
     if text.contains("UTF-8") {
         return "the record is not valid UTF-8".to_owned();

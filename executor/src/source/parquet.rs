@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
@@ -22,6 +22,8 @@ use crate::steps::batch_of;
 #[derive(Debug)]
 pub(super) struct ParquetReader {
     output: SchemaRef,
+    /// Columns that are declared NOT NULL, by position in the output.
+    not_null: Vec<usize>,
     paths: VecDeque<PathBuf>,
     current: Option<ParquetFile>,
     counters: Arc<SourceCounters>,
@@ -54,7 +56,9 @@ impl ParquetReader {
             Field::new(field.name(), field.data_type().clone(), true)
         });
         let output = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Self { output, paths: paths.into(), current: None, counters: Arc::clone(counters) }
+        let declared = source.projection.iter().map(|column| source.columns.field(*column as usize));
+        let not_null = declared.enumerate().filter(|(_, field)| !field.is_nullable()).map(|(place, _)| place).collect();
+        Self { output, not_null, paths: paths.into(), current: None, counters: Arc::clone(counters) }
     }
 
     fn open(&self, path: PathBuf) -> Result<ParquetFile, ExecError> {
@@ -92,6 +96,10 @@ impl ParquetReader {
                     .map_err(|error| failure(&file.path, format!("column {}: {error}", field.name()), None))
             })
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(place) = self.not_null.iter().find(|place| columns[**place].null_count() > 0) {
+            let name = self.output.field(*place).name();
+            return Err(failure(&file.path, format!("column {name} has a NULL, and it is declared NOT NULL"), None));
+        }
         batch_of(&self.output, columns, batch.num_rows())
     }
 }

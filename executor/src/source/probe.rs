@@ -57,8 +57,11 @@ impl SourceProbe for FileProbe {
                     Some(builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>())
                 }
                 FileFormat::Csv(format) => {
-                    let names = header(path, &mut records(open(path)?, format), format)?;
-                    if format.header { names } else { None }
+                    if format.header {
+                        header(path, &mut records(open(path)?, format), format)?
+                    } else {
+                        None
+                    }
                 }
             };
             for field in columns.fields() {

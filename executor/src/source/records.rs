@@ -159,7 +159,8 @@ impl<R: Read> Records<R> {
         self.buffer.drain(..self.taken);
         self.taken = 0;
         let from = self.buffer.len();
-        self.buffer.resize(from + BLOCK, 0);
+        // A long record is scanned again after each fill: fills that double keep that linear.
+        self.buffer.resize(from + BLOCK.max(from), 0);
         let count = loop {
             match self.input.read(&mut self.buffer[from..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -1,11 +1,12 @@
 //! Rows on standard output: aligned tables, CSV, newline-delimited JSON.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::util::display::{ArrayFormatter, FormatOptions};
+use arrow::util::display::{ArrayFormatter, FormatOptions, array_value_to_string};
 use unicode_width::UnicodeWidthStr;
 
 use super::args::Format;
@@ -19,7 +20,7 @@ const MEASURED_ROWS: usize = 1_000;
 pub(super) enum Writer<W: Write> {
     Table(Table<W>),
     Csv(Box<arrow::csv::Writer<W>>, SchemaRef, bool),
-    Ndjson(Box<arrow::json::LineDelimitedWriter<W>>),
+    Ndjson(Box<arrow::json::LineDelimitedWriter<W>>, SchemaRef),
 }
 
 impl<W: Write> Writer<W> {
@@ -31,11 +32,11 @@ impl<W: Write> Writer<W> {
                     .with_header(true)
                     .with_timestamp_format(TIMESTAMP.to_owned())
                     .with_datetime_format(TIMESTAMP.to_owned());
-                Self::Csv(Box::new(builder.build(out)), schema.clone(), false)
+                Self::Csv(Box::new(builder.build(out)), flat_schema(schema), false)
             }
             Format::Ndjson => {
                 let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
-                Self::Ndjson(Box::new(builder.build(out)))
+                Self::Ndjson(Box::new(builder.build(out)), unique_names(schema))
             }
         }
     }
@@ -43,11 +44,25 @@ impl<W: Write> Writer<W> {
     pub(super) fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         match self {
             Self::Table(table) => table.write(batch),
-            Self::Csv(writer, _, started) => {
+            Self::Csv(writer, schema, started) => {
                 *started = true;
-                writer.write(batch).map_err(to_io)
+                writer.write(&flat(batch, schema)?).map_err(to_io)
             }
-            Self::Ndjson(writer) => writer.write(batch).map_err(to_io),
+            Self::Ndjson(writer, schema) => {
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                let columns = batch.columns().to_vec();
+                let named = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(to_io)?;
+                writer.write(&named).map_err(to_io)
+            }
+        }
+    }
+
+    /// Hands on what is buffered; a full disk is told here at the latest.
+    pub(super) fn into_inner(self) -> W {
+        match self {
+            Self::Table(table) => table.out,
+            Self::Csv(writer, ..) => writer.into_inner(),
+            Self::Ndjson(writer, _) => writer.into_inner(),
         }
     }
 
@@ -57,7 +72,7 @@ impl<W: Write> Writer<W> {
             Self::Table(table) => table.finish(),
             Self::Csv(writer, schema, false) => writer.write(&RecordBatch::new_empty(schema.clone())).map_err(to_io),
             Self::Csv(..) => Ok(()),
-            Self::Ndjson(writer) => writer.finish().map_err(to_io),
+            Self::Ndjson(writer, _) => writer.finish().map_err(to_io),
         }
     }
 }
@@ -69,6 +84,43 @@ fn to_io(error: ArrowError) -> io::Error {
         ArrowError::CsvError(text) if text.contains("Broken pipe") => io::Error::from(io::ErrorKind::BrokenPipe),
         other => io::Error::other(other),
     }
+}
+
+/// The schema of a CSV file: lists and the like are written as text.
+fn flat_schema(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| match field.data_type().is_nested() {
+        true => Field::new(field.name(), DataType::Utf8, true),
+        false => field.as_ref().clone(),
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn flat(batch: &RecordBatch, schema: &SchemaRef) -> io::Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| {
+        if !column.data_type().is_nested() {
+            return Ok(Arc::clone(column));
+        }
+        let texts = (0..column.len()).map(|row| match column.is_null(row) {
+            true => Ok(None),
+            false => array_value_to_string(column, row).map(Some),
+        });
+        Ok(Arc::new(texts.collect::<Result<StringArray, ArrowError>>().map_err(to_io)?) as ArrayRef)
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = columns.collect::<io::Result<Vec<_>>>()?;
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(to_io)
+}
+
+/// Names that are unique, as the keys of an object must be: `id`, `id_1`, `id_2`.
+fn unique_names(schema: &SchemaRef) -> SchemaRef {
+    let mut names: Vec<String> = Vec::new();
+    for field in schema.fields() {
+        let candidates = std::iter::once(field.name().clone()).chain((1..).map(|i| format!("{}_{i}", field.name())));
+        let unique = candidates.into_iter().find(|name| !names.contains(name));
+        names.extend(unique);
+    }
+    let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// An aligned table with a header and the number of rows.

@@ -95,15 +95,20 @@ fn read(input: &Input) -> Result<(Option<String>, String), String> {
     };
     let mut text = String::new();
     let outcome = if path == "-" {
-        io::stdin().lock().take(MAX_FILE).read_to_string(&mut text)
+        io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text))
+        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
     };
     outcome.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("{path}: no such file"),
         io::ErrorKind::InvalidData => format!("{path}: is not UTF-8 text"),
         _ => format!("{path}: cannot be read: {error}"),
     })?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(format!("{path}: is longer than {MAX_FILE} bytes"));
+    }
+    // A byte order mark is no SQL.
+    let text = text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned);
     let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
     Ok((Some(name), text))
 }
@@ -143,6 +148,7 @@ async fn print(mut rows: ResultSet, args: &SubmitArgs) -> Result<(), Failure> {
     line.clear();
     outcome?;
     writer.finish().map_err(Failure::Output)?;
+    writer.into_inner().flush().map_err(Failure::Output)?;
     let skipped = rows.progress().skipped;
     if skipped > 0 {
         let records = if skipped == 1 { "record" } else { "records" };
