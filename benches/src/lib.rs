@@ -1,1 +1,51 @@
-//! Micro-benchmarks of the pieces that every row or statement passes; they are in `benches/`.
+//! Micro-benchmarks of the pieces that every row passes, and what they share.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use thetis_executor::frame::{Epoch, FRAME_ROWS, Frame, Units};
+use thetis_executor::operator::{Operator, Step};
+use thetis_parser::{Statement, parse_statement};
+use thetis_planner::catalog::{Relation, Stream, Volume};
+use thetis_planner::connector::SourceSpec;
+use thetis_planner::physical::Dag;
+use thetis_planner::{Catalog, Output, Settings, plan};
+
+/// The DAG of a query over the streams `r` and `s` (k BIGINT, v BIGINT), with one task each.
+pub fn dag(sql: &str) -> Dag {
+    let columns = ["k", "v"].map(|name| Field::new(name, DataType::Int64, true));
+    let columns = Arc::new(Schema::new(columns.to_vec()));
+    let mut catalog = Catalog::default();
+    for name in ["r", "s"] {
+        let stream = Stream {
+            name: name.to_owned(),
+            columns: Arc::clone(&columns),
+            watermark: None,
+            spec: SourceSpec::Values(Vec::new()),
+            volume: Volume::default(),
+        };
+        let name = thetis_parser::ast::Ident::new(name);
+        catalog.add(&name, Relation::Stream(Arc::new(stream)), false).expect("the name is free");
+    }
+    let Ok(Statement::Query(query)) = parse_statement(sql) else { panic!("not a query: {sql}") };
+    plan(&query, &catalog, &Settings::new(1), Output::Result).expect("the query is right").dag
+}
+
+/// A full frame of keys that are spread over `domain`, and values.
+pub fn frame(seed: i64, domain: i64) -> Frame {
+    let rows = FRAME_ROWS as i64;
+    let keys: Int64Array = (0..rows).map(|row| (row + seed).wrapping_mul(2_654_435_761) % domain).collect();
+    let values: Int64Array = (0..rows).collect();
+    let columns: [(&str, ArrayRef); 2] = [("k", Arc::new(keys)), ("v", Arc::new(values))];
+    let batch = RecordBatch::try_from_iter(columns).expect("the columns have one length");
+    let units = Units { buckets: vec![0; FRAME_ROWS].into(), slices: vec![0; FRAME_ROWS].into() };
+    Frame { units: Some(units), ..Frame::inserts(batch, Epoch::FIRST) }
+}
+
+/// Resumes an operator until it is idle; the rows that it emitted.
+pub fn drain(operator: &mut dyn Operator) -> usize {
+    let mut out = Vec::new();
+    while operator.resume(&mut out).expect("nothing overflows") == Step::Full {}
+    out.iter().map(Frame::rows).sum()
+}

@@ -105,7 +105,11 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
     Ok(Instance { tasks, results, counters: Arc::new(counters) })
 }
 
-fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, ExecError> {
+/// The operator of one task of `id`.
+///
+/// # Errors
+/// A source, which takes no input, or a plan that this build cannot run.
+pub fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, ExecError> {
     let operator = dag.operator(id);
     let schema = Arc::clone(&operator.schema);
     Ok(match &operator.kind {
