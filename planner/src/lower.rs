@@ -2,6 +2,7 @@
 
 mod aggregate;
 mod join;
+mod prune;
 mod top;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,7 @@ pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> 
         Lowering { settings, operators: Vec::new(), edges: Vec::new(), sources: BTreeMap::new(), notices: Vec::new() };
     lowering.add_sources(plan)?;
     lowering.add_top(plan, output)?;
+    lowering.prune_joins();
     let epochs = match settings.epoch_rows {
         Some(rows) => EpochPolicy::Rows(rows.get()),
         None => EpochPolicy::Interval(settings.epoch_interval),
