@@ -161,13 +161,8 @@ impl Matrix {
         let mut share_cells = Vec::new();
         for region in &layout.regions {
             first_share.push(share_cells.len() as u32);
-            let (shares, count, stride, step) = match side {
-                Side::Left => (region.shape.rows, region.shape.columns, region.shape.columns, 1),
-                Side::Right => (region.shape.columns, region.shape.rows, 1, region.shape.columns),
-            };
-            for share in 0..shares {
-                share_cells.push((0..count).map(|i| region.cells[(share * stride + i * step) as usize]).collect());
-            }
+            share_cells
+                .extend((0..region.shares(side)).map(|share| region.share_cells(side, share).collect::<Vec<_>>()));
         }
         Ok(Self {
             side,
@@ -243,10 +238,9 @@ impl Route for Matrix {
         let (side, first_share) = (self.side, &self.first_share);
         self.buckets(&frame, &mut |row, bucket| {
             let region = layout.bucket_regions[bucket as usize] as usize;
-            let shape = layout.regions[region].shape;
-            let parts = if side == Side::Left { shape.rows } else { shape.columns };
             let slice = slices[row as usize];
-            let share = &mut shares[(first_share[region] + u32::from(slice) * parts / SLICES) as usize];
+            let number = first_share[region] + layout.regions[region].share(side, slice);
+            let share = &mut shares[number as usize];
             share.rows.push(row);
             share.buckets.push(bucket);
             share.slices.push(slice);

@@ -45,6 +45,32 @@ pub struct Region {
     pub cells: Vec<u32>,
 }
 
+impl Region {
+    /// Into how many shares the slices of `side` are divided: rows of cells for left rows, columns
+    /// of cells for right ones.
+    pub fn shares(&self, side: Side) -> u32 {
+        match side {
+            Side::Left => self.shape.rows,
+            Side::Right => self.shape.columns,
+        }
+    }
+
+    /// The share of a slice.
+    pub fn share(&self, side: Side, slice: u16) -> u32 {
+        u32::from(slice) * self.shares(side) / SLICES
+    }
+
+    /// The cells that the rows of a share go to: all of one row, or of one column.
+    pub fn share_cells(&self, side: Side, share: u32) -> impl Iterator<Item = u32> + '_ {
+        let Shape { rows, columns } = self.shape;
+        let (start, step, count) = match side {
+            Side::Left => (share * columns, 1, columns),
+            Side::Right => (share, columns, rows),
+        };
+        (0..count).map(move |i| self.cells[(start + i * step) as usize])
+    }
+}
+
 /// How rows choose their buckets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Partitioning {
@@ -133,18 +159,6 @@ impl Layout {
         self.regions.iter().map(|region| region.shape.cells()).sum()
     }
 
-    /// The cells that a row of `side` in `bucket` with `slice` goes to.
-    pub fn targets(&self, side: Side, bucket: u32, slice: u16) -> impl Iterator<Item = u32> + '_ {
-        let region = &self.regions[self.bucket_regions[bucket as usize] as usize];
-        let Shape { rows, columns } = region.shape;
-        let share = |parts: u32| u32::from(slice) * parts / SLICES;
-        let (start, step, count) = match side {
-            Side::Left => (share(rows) * columns, 1, columns),
-            Side::Right => (share(columns), columns, rows),
-        };
-        (0..count).map(move |i| region.cells[(start + i * step) as usize])
-    }
-
     /// Expected copies of a row of each side.
     pub fn replication(&self) -> [f64; 2] {
         match &self.partitioning {
@@ -189,8 +203,9 @@ mod tests {
             rows in 1_u32..9, columns in 1_u32..9, r in 0_u16..840, s in 0_u16..840,
         ) {
             let layout = Layout::any(Shape { rows, columns });
-            let left: BTreeSet<_> = layout.targets(Side::Left, 0, r).collect();
-            let right: BTreeSet<_> = layout.targets(Side::Right, 0, s).collect();
+            let region = &layout.regions[0];
+            let cells = |side, slice| region.share_cells(side, region.share(side, slice)).collect::<BTreeSet<_>>();
+            let (left, right) = (cells(Side::Left, r), cells(Side::Right, s));
             prop_assert_eq!(left.intersection(&right).count(), 1);
             prop_assert_eq!(left.len(), columns as usize);
             prop_assert_eq!(right.len(), rows as usize);
@@ -200,9 +215,11 @@ mod tests {
         fn buckets_are_spread_evenly(cells in 1_u32..64) {
             let layout = Layout::bucketed(Partitioning::Key { left: vec![], right: vec![] }, cells);
             let mut counts = vec![0_u32; cells as usize];
-            for bucket in 0..BUCKETS {
-                let targets: Vec<_> = layout.targets(Side::Left, bucket, 0).collect();
-                prop_assert_eq!(&targets, &layout.targets(Side::Right, bucket, 839).collect::<Vec<_>>());
+            for region in &layout.bucket_regions {
+                let region = &layout.regions[*region as usize];
+                let cells = |side, slice| region.share_cells(side, region.share(side, slice)).collect::<Vec<_>>();
+                let targets = cells(Side::Left, 0);
+                prop_assert_eq!(&targets, &cells(Side::Right, 839));
                 counts[targets[0] as usize] += 1;
             }
             let (min, max) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
