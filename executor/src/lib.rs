@@ -13,6 +13,7 @@
 mod aggregate;
 pub mod clock;
 mod error;
+mod exact;
 pub mod frame;
 pub mod join;
 pub mod operator;

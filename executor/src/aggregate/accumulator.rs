@@ -14,14 +14,13 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array, UInt64Array, new_null_array,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{
-    DataType, Decimal128Type, Decimal256Type, DecimalType, Float64Type, Int64Type, SchemaRef, UInt64Type, i256,
-};
+use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, Float64Type, SchemaRef, i256};
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
 use thetis_planner::physical::{AggregateCall, AggregateFunction};
 
 use crate::error::ExecError;
+use crate::exact::with_exact_values;
 use crate::steps::compile_all;
 
 /// Rows for an accumulator.
@@ -182,38 +181,20 @@ impl Accumulator for ExactSum {
 
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
         let argument = update.argument()?;
-        let mut add = |value: &dyn Fn(usize) -> i256| {
-            for (group, weight, row) in update.each() {
-                let (sum, count) = &mut self.groups[group];
-                *sum = sum.wrapping_add(value(row).wrapping_mul(i256::from_i128(i128::from(weight))));
-                *count += weight;
-            }
+        let groups = &mut self.groups;
+        let mut add = |(group, weight, _): (usize, i64, usize), value: i256| {
+            let (sum, count) = &mut groups[group];
+            *sum = sum.wrapping_add(value.wrapping_mul(i256::from_i128(i128::from(weight))));
+            *count += weight;
         };
-        match argument.data_type() {
-            DataType::UInt64 => {
-                let values = argument.as_primitive::<UInt64Type>().values();
-                add(&|row| i256::from_i128(i128::from(values[row])));
-            }
-            DataType::Decimal128(..) => {
-                let values = argument.as_primitive::<Decimal128Type>().values();
-                add(&|row| i256::from_i128(values[row]));
-            }
-            DataType::Decimal256(..) => {
-                let values = argument.as_primitive::<Decimal256Type>().values();
-                add(&|row| values[row]);
-            }
-            DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) => {
-                let values = cast(argument, &DataType::Decimal128(38, *scale))?;
-                let values = values.as_primitive::<Decimal128Type>().values();
-                add(&|row| i256::from_i128(values[row]));
-            }
-            _ => {
-                let values = cast(argument, &DataType::Int64)?;
-                let values = values.as_primitive::<Int64Type>().values();
-                add(&|row| i256::from_i128(i128::from(values[row])));
-            }
+        if let DataType::Decimal256(..) = argument.data_type() {
+            let values = argument.as_primitive::<Decimal256Type>().values();
+            update.each().for_each(|each| add(each, values[each.2]));
+            return Ok(());
         }
-        Ok(())
+        with_exact_values(argument, |value| {
+            update.each().for_each(|each| add(each, i256::from_i128(value(each.2))));
+        })
     }
 
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError> {

@@ -9,14 +9,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{
-    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Float64Type, Int64Type, SchemaRef, UInt64Type,
-};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::{Join, Side};
 use thetis_planner::theta::{Bounds, IndexKey, Range};
 
 use crate::error::ExecError;
+use crate::exact::with_exact_values;
 use crate::route::hash_rows;
 use crate::steps::{compile_all, evaluate};
 
@@ -284,7 +283,7 @@ fn bytes_order(bytes: &[u8]) -> i64 {
 }
 
 fn add_exact(sums: &mut [Option<i128>], array: &ArrayRef, factor: i128) -> Result<(), ExecError> {
-    let mut add = |value: &dyn Fn(usize) -> i128| {
+    with_exact_values(array, |value| {
         for (row, sum) in sums.iter_mut().enumerate() {
             *sum = if array.is_null(row) {
                 None
@@ -292,34 +291,5 @@ fn add_exact(sums: &mut [Option<i128>], array: &ArrayRef, factor: i128) -> Resul
                 sum.map(|sum| sum.saturating_add(value(row).saturating_mul(factor)))
             };
         }
-    };
-    match array.data_type() {
-        DataType::UInt64 => {
-            let values = array.as_primitive::<UInt64Type>().values();
-            add(&|row| i128::from(values[row]));
-        }
-        DataType::Decimal32(..) => {
-            let values = array.as_primitive::<Decimal32Type>().values();
-            add(&|row| i128::from(values[row]));
-        }
-        DataType::Decimal64(..) => {
-            let values = array.as_primitive::<Decimal64Type>().values();
-            add(&|row| i128::from(values[row]));
-        }
-        DataType::Decimal128(..) => {
-            let values = array.as_primitive::<Decimal128Type>().values();
-            add(&|row| values[row]);
-        }
-        DataType::Date32 => {
-            let values = cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?;
-            let values = values.as_primitive::<Int64Type>().values();
-            add(&|row| i128::from(values[row]));
-        }
-        _ => {
-            let values = cast(array, &DataType::Int64)?;
-            let values = values.as_primitive::<Int64Type>().values();
-            add(&|row| i128::from(values[row]));
-        }
-    }
-    Ok(())
+    })
 }
