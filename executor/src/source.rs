@@ -7,6 +7,8 @@ mod probe;
 mod records;
 mod values;
 
+use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -56,12 +58,40 @@ pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box
         SourceSpec::File(file) => {
             let paths = files::expand(&file.path)?;
             counters.total_bytes.store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
-            match &file.format {
-                FileFormat::Csv(format) => {
-                    Box::new(csv::CsvReader::new(source, format, file.on_error, paths, counters))
-                }
-                FileFormat::Parquet => Box::new(parquet::ParquetReader::new(source, paths, counters)),
-            }
+            let format: Box<dyn Format> = match &file.format {
+                FileFormat::Csv(format) => Box::new(Arc::new(csv::Csv::new(source, format, file.on_error, counters))),
+                FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, counters))),
+            };
+            Box::new(Files { format, paths: paths.into(), current: None })
         }
     })
+}
+
+/// How the files of a stream are opened.
+trait Format: Send + std::fmt::Debug {
+    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError>;
+}
+
+/// One file after the other.
+#[derive(Debug)]
+struct Files {
+    format: Box<dyn Format>,
+    paths: VecDeque<PathBuf>,
+    current: Option<Box<dyn Reader>>,
+}
+
+impl Reader for Files {
+    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
+        loop {
+            if let Some(file) = &mut self.current
+                && let Some(batch) = file.next()?
+            {
+                return Ok(Some(batch));
+            }
+            let Some(path) = self.paths.pop_front() else {
+                return Ok(None);
+            };
+            self.current = Some(self.format.open(path)?);
+        }
+    }
 }

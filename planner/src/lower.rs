@@ -8,7 +8,7 @@ mod top;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::DFSchema;
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_expr::logical_plan::{TableScan, Unnest, Values};
@@ -20,7 +20,7 @@ use crate::connector::SourceSpec;
 use crate::error::PlanError;
 use crate::expr::ScalarExpr;
 use crate::logical::StreamSource;
-use crate::physical::{Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step};
+use crate::physical::{Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step, nullable};
 use crate::settings::Settings;
 
 /// What a query's client wants to see.
@@ -115,8 +115,7 @@ impl Flow {
 
 /// Schemas between operators: names for people, every column nullable.
 fn flow_schema(schema: &DFSchema) -> SchemaRef {
-    let fields = schema.fields().iter().map(|f| Field::new(f.name(), f.data_type().clone(), true));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    nullable(schema.fields().iter().map(AsRef::as_ref))
 }
 
 /// About how many bytes a value of this type takes.
@@ -180,7 +179,6 @@ impl Lowering<'_> {
                 columns.insert(0);
             }
             let projection: Vec<u32> = columns.into_iter().collect();
-            let schema = project_schema(&stream.columns, &projection);
             let source = Source {
                 stream: name.clone(),
                 spec: stream.spec.clone(),
@@ -188,6 +186,7 @@ impl Lowering<'_> {
                 projection,
                 bounded: true,
             };
+            let schema = source.schema();
             let id = self.add(OperatorKind::Source(source), 1, schema, false, stream.volume.rows);
             self.sources.insert(name, id);
         }
@@ -346,8 +345,7 @@ fn scalars(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanErr
 }
 
 fn project_schema(schema: &SchemaRef, columns: &[u32]) -> SchemaRef {
-    let fields = columns.iter().map(|column| schema.field(*column as usize));
-    Arc::new(Schema::new(fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>()))
+    nullable(columns.iter().map(|column| schema.field(*column as usize)))
 }
 
 fn visit_scans(

@@ -11,9 +11,10 @@
 //! stream see the same prefix of it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::connector::SourceSpec;
@@ -93,6 +94,19 @@ pub struct Source {
     pub projection: Vec<u32>,
     /// The input ends.
     pub bounded: bool,
+}
+
+impl Source {
+    /// The columns that are read as the rows carry them: in the order of the projection, nullable.
+    pub fn schema(&self) -> SchemaRef {
+        nullable(self.projection.iter().map(|column| self.columns.field(*column as usize)))
+    }
+}
+
+/// A schema of these fields, every one nullable: rows between operators promise no more.
+pub(crate) fn nullable<'a>(fields: impl Iterator<Item = &'a Field>) -> SchemaRef {
+    let fields = fields.map(|field| Field::new(field.name(), field.data_type().clone(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// One side of a join.

@@ -1,7 +1,6 @@
 //! CSV files: blocks of whole records are decoded by arrow-csv; only when a block fails are its
 //! records decoded one by one, to name the line or to skip it.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,30 +17,31 @@ use thetis_planner::connector::{CsvFormat, OnError};
 use thetis_planner::physical::Source;
 use tracing::warn;
 
-use super::files::{failure, open};
+use super::files::{ColumnOrder, failure, open, position_of};
 use super::records::{Broken, Record, Records};
-use super::{Reader, SourceCounters};
+use super::{Format, Reader, SourceCounters};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
+use crate::steps::batch_of;
 
 /// Skipped records that are logged one by one; later ones are only counted.
 const LOGGED: u64 = 10;
 
+/// How the files of a csv stream are read.
 #[derive(Debug)]
-pub(super) struct CsvReader {
+pub(super) struct Csv {
     format: CsvFormat,
     on_error: OnError,
     stream: String,
     columns: SchemaRef,
     projection: Vec<u32>,
     output: SchemaRef,
-    paths: VecDeque<PathBuf>,
-    current: Option<CsvFile>,
     counters: Arc<SourceCounters>,
 }
 
 #[derive(Debug)]
 struct CsvFile {
+    csv: Arc<Csv>,
     path: PathBuf,
     records: Records<File>,
     decoder: Decoder,
@@ -53,93 +53,84 @@ struct CsvFile {
 #[derive(Debug, Clone)]
 struct FileLayout {
     schema: SchemaRef,
-    /// Positions in the file of the columns that are read, ascending.
-    read: Vec<usize>,
-    /// For each output column, its place among those that are read.
-    order: Vec<usize>,
+    columns: ColumnOrder,
 }
 
-impl CsvReader {
-    pub(super) fn new(
-        source: &Source,
-        format: &CsvFormat,
-        on_error: OnError,
-        paths: Vec<PathBuf>,
-        counters: &Arc<SourceCounters>,
-    ) -> Self {
-        let fields = source.projection.iter().map(|column| {
-            let field = source.columns.field(*column as usize);
-            Field::new(field.name(), field.data_type().clone(), true)
-        });
+impl Csv {
+    pub(super) fn new(source: &Source, format: &CsvFormat, on_error: OnError, counters: &Arc<SourceCounters>) -> Self {
         Self {
             format: format.clone(),
             on_error,
             stream: source.stream.clone(),
-            output: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
+            output: source.schema(),
             columns: Arc::clone(&source.columns),
             projection: source.projection.clone(),
-            paths: paths.into(),
-            current: None,
             counters: Arc::clone(counters),
         }
     }
 
-    fn open(&self, path: PathBuf) -> Result<CsvFile, ExecError> {
-        let file = open(&path)?;
-        let format = &self.format;
-        let mut records = Records::new(file, format.delimiter, format.quote, format.max_record_bytes as usize);
-        let layout = if format.header {
-            match header(&path, &mut records, format)? {
-                Some(names) => by_name(&path, &names, &self.columns, &self.projection)?,
-                None => by_position(&self.columns, &self.projection),
-            }
-        } else {
-            by_position(&self.columns, &self.projection)
-        };
-        Ok(CsvFile { path, records, decoder: decoder(&layout, format)?, layout })
+    /// Counts and logs a bad record, or stops.
+    fn bad_record(&self, error: ExecError) -> Result<(), ExecError> {
+        if self.on_error == OnError::Fail {
+            return Err(error);
+        }
+        let stream = self.stream.as_str();
+        let skipped = self.counters.skipped.fetch_add(1, Ordering::Relaxed) + 1;
+        if skipped <= LOGGED {
+            warn!(stream, %error, "record skipped");
+        }
+        if skipped == LOGGED {
+            warn!(stream, "further skipped records are counted, not logged");
+        }
+        Ok(())
     }
+}
 
+impl Format for Arc<Csv> {
+    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError> {
+        let format = &self.format;
+        let file = open(&path)?;
+        let mut records = Records::new(file, format.delimiter, format.quote, format.max_record_bytes as usize);
+        let names = if format.header { header(&path, &mut records, format)? } else { None };
+        let layout = match names {
+            Some(names) => by_name(&path, &names, &self.columns, &self.projection)?,
+            None => by_position(&self.columns, &self.projection),
+        };
+        let decoder = decoder(&layout, format)?;
+        Ok(Box::new(CsvFile { csv: Self::clone(self), path, records, decoder, layout }))
+    }
+}
+
+impl CsvFile {
     fn decode(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
-        let Some(file) = &mut self.current else {
+        let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(None);
         };
-        let (start, end) = match (records.first(), records.last()) {
-            (Some(first), Some(last)) => (first.start, last.end),
-            _ => return Ok(None),
-        };
-        let decoded = decode(&mut file.decoder, &file.records.bytes()[start..end]);
-        let batch = match decoded {
+        let batch = match decode(&mut self.decoder, &self.records.bytes()[first.start..last.end]) {
             Ok(batch) => batch,
             Err(_) => self.decode_one_by_one(records)?,
         };
-        batch.map(|batch| self.in_order(&batch)).transpose()
-    }
-
-    fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, ExecError> {
-        let Some(file) = &self.current else {
-            return Ok(batch.clone());
+        let in_order = |batch: RecordBatch| {
+            let columns = self.layout.columns.order.iter().map(|place| Arc::clone(batch.column(*place))).collect();
+            batch_of(&self.csv.output, columns, batch.num_rows())
         };
-        let columns = file.layout.order.iter().map(|place| Arc::clone(batch.column(*place))).collect();
-        crate::steps::batch_of(&self.output, columns, batch.num_rows())
+        batch.map(in_order).transpose()
     }
 
     fn decode_one_by_one(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
-        let Some(file) = &mut self.current else {
-            return Ok(None);
-        };
         let mut batches = Vec::new();
         for record in records {
-            let mut decoder = decoder(&file.layout, &self.format)?;
-            match decode(&mut decoder, &file.records.bytes()[record.start..record.end]) {
+            let mut decoder = decoder(&self.layout, &self.csv.format)?;
+            match decode(&mut decoder, &self.records.bytes()[record.start..record.end]) {
                 Ok(batch) => batches.extend(batch),
                 Err(error) => {
-                    let message = explain(&error, &file.layout.schema);
-                    let error = ExecError::Record { path: file.path.clone(), line: record.line, message };
-                    bad_record(error, self.on_error, &self.counters, &self.stream)?;
+                    let message = explain(&error, &self.layout.schema);
+                    let path = self.path.clone();
+                    self.csv.bad_record(ExecError::Record { path, line: record.line, message })?;
                 }
             }
         }
-        file.decoder = decoder(&file.layout, &self.format)?;
+        self.decoder = decoder(&self.layout, &self.csv.format)?;
         let Some(first) = batches.first() else {
             return Ok(None);
         };
@@ -147,50 +138,26 @@ impl CsvReader {
     }
 }
 
-/// Counts and logs a bad record, or stops.
-fn bad_record(error: ExecError, on_error: OnError, counters: &SourceCounters, stream: &str) -> Result<(), ExecError> {
-    if on_error == OnError::Fail {
-        return Err(error);
-    }
-    let skipped = counters.skipped.fetch_add(1, Ordering::Relaxed) + 1;
-    if skipped <= LOGGED {
-        warn!(stream, %error, "record skipped");
-    }
-    if skipped == LOGGED {
-        warn!(stream, "further skipped records are counted, not logged");
-    }
-    Ok(())
-}
-
-impl Reader for CsvReader {
+impl Reader for CsvFile {
     fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
         loop {
-            if self.current.is_none() {
-                let Some(path) = self.paths.pop_front() else {
-                    return Ok(None);
-                };
-                self.current = Some(self.open(path)?);
-            }
-            let Some(file) = &mut self.current else {
-                return Ok(None);
-            };
-            let next = file.records.next(FRAME_ROWS);
-            self.counters.add_bytes(file.records.take_read());
+            let next = self.records.next(FRAME_ROWS);
+            self.csv.counters.add_bytes(self.records.take_read());
             match next {
-                Ok(records) if records.is_empty() => self.current = None,
+                Ok(records) if records.is_empty() => return Ok(None),
                 Ok(records) => {
                     if let Some(batch) = self.decode(&records)? {
                         return Ok(Some(batch));
                     }
                 }
                 Err(broken) => {
-                    let error = broken_record(&file.path, broken, self.format.max_record_bytes);
+                    let error = broken_record(&self.path, broken, self.csv.format.max_record_bytes);
                     if matches!(error, ExecError::Source { .. }) {
                         return Err(error);
                     }
-                    let path = file.path.clone();
-                    bad_record(error, self.on_error, &self.counters, &self.stream)?;
-                    file.records.skip_line().map_err(|error| failure(path, "cannot be read", Some(error)))?;
+                    self.csv.bad_record(error)?;
+                    let skipped = self.records.skip_line();
+                    skipped.map_err(|error| failure(&self.path, "cannot be read", Some(error)))?;
                 }
             }
         }
@@ -249,29 +216,13 @@ fn by_name(path: &Path, names: &[String], columns: &SchemaRef, projection: &[u32
     Ok(layout(schema, &projection.iter().map(|column| positions[*column as usize]).collect::<Vec<_>>()))
 }
 
-/// Position of a column in a header: the exact name, or the only one that differs in case.
-pub(super) fn position_of(path: &Path, names: &[String], name: &str) -> Result<usize, ExecError> {
-    let exact = names.iter().position(|found| found == name);
-    let folded = || {
-        let mut found = names.iter().enumerate().filter(|(_, found)| found.eq_ignore_ascii_case(name));
-        found.next().filter(|_| found.next().is_none()).map(|(position, _)| position)
-    };
-    exact.or_else(folded).ok_or_else(|| {
-        failure(path, format!("there is no column '{name}' in the header; it has {}", names.join(", ")), None)
-    })
-}
-
 fn by_position(columns: &SchemaRef, projection: &[u32]) -> FileLayout {
     let schema = Arc::clone(columns);
     layout(schema, &projection.iter().map(|column| *column as usize).collect::<Vec<_>>())
 }
 
 fn layout(schema: SchemaRef, wanted: &[usize]) -> FileLayout {
-    let mut read = wanted.to_vec();
-    read.sort_unstable();
-    read.dedup();
-    let order = wanted.iter().map(|position| read.partition_point(|other| other < position)).collect();
-    FileLayout { schema, read, order }
+    FileLayout { schema, columns: ColumnOrder::of(wanted) }
 }
 
 fn decoder(layout: &FileLayout, format: &CsvFormat) -> Result<Decoder, ExecError> {
@@ -280,7 +231,7 @@ fn decoder(layout: &FileLayout, format: &CsvFormat) -> Result<Decoder, ExecError
         .with_delimiter(format.delimiter)
         .with_quote(format.quote)
         .with_batch_size(FRAME_ROWS)
-        .with_projection(layout.read.clone());
+        .with_projection(layout.columns.read.clone());
     if !format.null.is_empty() {
         let pattern = format!("^(|{})$", regex::escape(&format.null));
         let pattern = Regex::new(&pattern).map_err(|error| ExecError::Internal(error.to_string()))?;

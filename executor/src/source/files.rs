@@ -54,3 +54,35 @@ pub(super) fn open(path: &Path) -> Result<File, ExecError> {
 pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
     paths.iter().map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())).sum()
 }
+
+/// Position of a column in a header: the exact name, or the only one that differs in case.
+pub(super) fn position_of(path: &Path, names: &[String], name: &str) -> Result<usize, ExecError> {
+    let exact = names.iter().position(|found| found == name);
+    let folded = || {
+        let mut found = names.iter().enumerate().filter(|(_, found)| found.eq_ignore_ascii_case(name));
+        found.next().filter(|_| found.next().is_none()).map(|(position, _)| position)
+    };
+    exact.or_else(folded).ok_or_else(|| {
+        failure(path, format!("there is no column '{name}' in it; there are {}", names.join(", ")), None)
+    })
+}
+
+/// Which columns of a file are read, and where the stream's columns are among them.
+#[derive(Debug, Clone)]
+pub(super) struct ColumnOrder {
+    /// Positions in the file, ascending.
+    pub(super) read: Vec<usize>,
+    /// For each wanted column, its place among those that are read.
+    pub(super) order: Vec<usize>,
+}
+
+impl ColumnOrder {
+    /// To get the columns at these positions of a file, in this order.
+    pub(super) fn of(wanted: &[usize]) -> Self {
+        let mut read = wanted.to_vec();
+        read.sort_unstable();
+        read.dedup();
+        let order = wanted.iter().map(|position| read.partition_point(|other| other < position)).collect();
+        Self { read, order }
+    }
+}

@@ -1,39 +1,36 @@
 //! Parquet files, by row groups.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{Array, RecordBatch};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use thetis_planner::physical::Source;
 
-use super::csv::position_of;
-use super::files::{failure, open};
-use super::{Reader, SourceCounters};
+use super::files::{ColumnOrder, failure, open, position_of};
+use super::{Format, Reader, SourceCounters};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 use crate::steps::batch_of;
 
+/// How the files of a parquet stream are read.
 #[derive(Debug)]
-pub(super) struct ParquetReader {
+pub(super) struct Parquet {
     output: SchemaRef,
     /// Columns that are declared NOT NULL, by position in the output.
     not_null: Vec<usize>,
-    paths: VecDeque<PathBuf>,
-    current: Option<ParquetFile>,
     counters: Arc<SourceCounters>,
 }
 
 struct ParquetFile {
+    parquet: Arc<Parquet>,
     path: PathBuf,
     reader: ParquetRecordBatchReader,
-    /// For each output column, its place in the batches.
-    order: Vec<usize>,
+    columns: ColumnOrder,
     bytes_per_row: u64,
 }
 
@@ -49,86 +46,58 @@ pub(super) fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<Fil
         .map_err(|error| failure(path, format!("is not a parquet file: {error}"), None))
 }
 
-impl ParquetReader {
-    pub(super) fn new(source: &Source, paths: Vec<PathBuf>, counters: &Arc<SourceCounters>) -> Self {
-        let fields = source.projection.iter().map(|column| {
-            let field = source.columns.field(*column as usize);
-            Field::new(field.name(), field.data_type().clone(), true)
-        });
-        let output = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+impl Parquet {
+    pub(super) fn new(source: &Source, counters: &Arc<SourceCounters>) -> Self {
         let declared = source.projection.iter().map(|column| source.columns.field(*column as usize));
         let not_null = declared.enumerate().filter(|(_, field)| !field.is_nullable()).map(|(place, _)| place).collect();
-        Self { output, not_null, paths: paths.into(), current: None, counters: Arc::clone(counters) }
+        Self { output: source.schema(), not_null, counters: Arc::clone(counters) }
     }
+}
 
-    fn open(&self, path: PathBuf) -> Result<ParquetFile, ExecError> {
+impl Format for Arc<Parquet> {
+    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError> {
         let builder = builder(&path)?;
         let names: Vec<String> = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let positions = self
-            .output
-            .fields()
-            .iter()
-            .map(|field| position_of(&path, &names, field.name()))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut read = positions.clone();
-        read.sort_unstable();
-        read.dedup();
-        let order = positions.iter().map(|position| read.partition_point(|other| other < position)).collect();
+        let fields = self.output.fields().iter();
+        let positions = fields.map(|field| position_of(&path, &names, field.name())).collect::<Result<Vec<_>, _>>()?;
+        let columns = ColumnOrder::of(&positions);
         let rows = u64::try_from(builder.metadata().file_metadata().num_rows()).unwrap_or(0).max(1);
         let bytes = path.metadata().map_or(0, |meta| meta.len());
-        let mask = ProjectionMask::roots(builder.parquet_schema(), read);
+        let mask = ProjectionMask::roots(builder.parquet_schema(), columns.read.clone());
         let reader = builder
             .with_projection(mask)
             .with_batch_size(FRAME_ROWS)
             .build()
             .map_err(|error| failure(&path, format!("cannot be read: {error}"), None))?;
-        Ok(ParquetFile { path, reader, order, bytes_per_row: bytes / rows })
-    }
-
-    fn convert(&self, file: &ParquetFile, batch: &RecordBatch) -> Result<RecordBatch, ExecError> {
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let columns = file
-            .order
-            .iter()
-            .zip(self.output.fields())
-            .map(|(place, field)| {
-                cast_with_options(batch.column(*place), field.data_type(), &options)
-                    .map_err(|error| failure(&file.path, format!("column {}: {error}", field.name()), None))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
-        if let Some(place) = self.not_null.iter().find(|place| columns[**place].null_count() > 0) {
-            let name = self.output.field(*place).name();
-            return Err(failure(&file.path, format!("column {name} has a NULL, and it is declared NOT NULL"), None));
-        }
-        batch_of(&self.output, columns, batch.num_rows())
+        let parquet = Self::clone(self);
+        Ok(Box::new(ParquetFile { parquet, path, reader, columns, bytes_per_row: bytes / rows }))
     }
 }
 
-impl Reader for ParquetReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
-        loop {
-            if self.current.is_none() {
-                let Some(path) = self.paths.pop_front() else {
-                    return Ok(None);
-                };
-                self.current = Some(self.open(path)?);
-            }
-            let Some(file) = &mut self.current else {
-                return Ok(None);
-            };
-            match file.reader.next() {
-                Some(Ok(batch)) => {
-                    self.counters.add_bytes(file.bytes_per_row * batch.num_rows() as u64);
-                    let Some(file) = &self.current else {
-                        return Ok(None);
-                    };
-                    return self.convert(file, &batch).map(Some);
-                }
-                Some(Err(error)) => {
-                    return Err(failure(&file.path, format!("cannot be read: {error}"), None));
-                }
-                None => self.current = None,
-            }
+impl ParquetFile {
+    fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch, ExecError> {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        let output = &self.parquet.output;
+        let columns = self.columns.order.iter().zip(output.fields()).map(|(place, field)| {
+            cast_with_options(batch.column(*place), field.data_type(), &options)
+                .map_err(|error| failure(&self.path, format!("column {}: {error}", field.name()), None))
+        });
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        if let Some(place) = self.parquet.not_null.iter().find(|place| columns[**place].null_count() > 0) {
+            let name = output.field(*place).name();
+            return Err(failure(&self.path, format!("column {name} has a NULL, and it is declared NOT NULL"), None));
         }
+        batch_of(output, columns, batch.num_rows())
+    }
+}
+
+impl Reader for ParquetFile {
+    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
+        let Some(batch) = self.reader.next() else {
+            return Ok(None);
+        };
+        let batch = batch.map_err(|error| failure(&self.path, format!("cannot be read: {error}"), None))?;
+        self.parquet.counters.add_bytes(self.bytes_per_row * batch.num_rows() as u64);
+        self.convert(&batch).map(Some)
     }
 }

@@ -10,8 +10,8 @@ use thetis_planner::catalog::{SourceProbe, Volume};
 use thetis_planner::connector::{CsvFormat, FileFormat, SourceSpec};
 use thetis_planner::{PlanError, PlanErrorKind};
 
-use super::csv::{header, position_of};
-use super::files::{expand, failure, open, total_bytes};
+use super::csv::header;
+use super::files::{expand, failure, open, position_of, total_bytes};
 use super::parquet::builder;
 use super::records::Records;
 use crate::error::ExecError;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema};
 use datafusion_common::{JoinType, NullEquality};
 use datafusion_expr::utils::split_conjunction_owned;
 use datafusion_expr::{BinaryExpr, Expr, LogicalPlan, Operator, logical_plan};
@@ -11,7 +10,7 @@ use super::{Branch, Flow, Lowering, row_bytes};
 use crate::choose::{Choice, Volumes, choose};
 use crate::error::PlanError;
 use crate::expr::ScalarExpr;
-use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side};
+use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side, nullable};
 use crate::theta::{Analysis, AtomClass, Inputs, analyze};
 
 impl Lowering<'_> {
@@ -44,9 +43,7 @@ impl Lowering<'_> {
         let Choice { layout, alternatives, reason } = choose(self.settings, &analysis, volumes)?;
         let [left, right] = &inputs;
         let fields = left.schema.fields().iter().chain(right.schema.fields());
-        let schema = Arc::new(Schema::new(
-            fields.map(|f| Field::new(f.name(), f.data_type().clone(), true)).collect::<Vec<_>>(),
-        ));
+        let schema = nullable(fields.map(AsRef::as_ref));
         let retracts = left.retracts || right.retracts;
         let rows = expected_pairs(volumes.rows, &analysis);
         let bounded = left.bounded && right.bounded;
