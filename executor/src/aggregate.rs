@@ -36,6 +36,8 @@ pub(crate) struct Aggregation {
     /// The output row last emitted for each group of the base, as row bytes.
     emitted: Vec<Option<Box<[u8]>>>,
     converter: RowConverter,
+    /// Group keys as row bytes; absent for a global aggregate.
+    key_converter: Option<RowConverter>,
     closing: Option<Closing>,
     closed: Epoch,
     to_close: Epoch,
@@ -103,14 +105,17 @@ impl Aggregation {
                 })
             })
             .collect::<Result<_, ExecError>>()?;
-        let fields = output.fields().iter().map(|f| SortField::new(f.data_type().clone()));
+        let fields: Vec<_> = output.fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
+        let key_fields = fields[..spec.groups.len()].to_vec();
+        let key_converter = (!key_fields.is_empty()).then(|| RowConverter::new(key_fields)).transpose()?;
         Ok(Self {
             keys: compile_all(&spec.groups, &spec.input)?,
             arguments,
             base: Table::new(&spec)?,
             open: BTreeMap::new(),
             emitted: Vec::new(),
-            converter: RowConverter::new(fields.collect())?,
+            converter: RowConverter::new(fields)?,
+            key_converter,
             closing: None,
             closed: Epoch::NONE,
             to_close: Epoch::NONE,
@@ -129,18 +134,11 @@ impl Aggregation {
     }
 
     fn group_columns(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
-        if self.keys.is_empty() {
+        let Some(converter) = &self.key_converter else {
             return Ok(Vec::new());
-        }
-        let converter = self.key_converter()?;
+        };
         let parser = converter.parser();
-        let rows = groups.iter().map(|group| parser.parse(self.base.groups.key(*group)));
-        Ok(converter.convert_rows(rows)?)
-    }
-
-    fn key_converter(&self) -> Result<RowConverter, ExecError> {
-        let fields = self.output.fields().iter().take(self.keys.len());
-        Ok(RowConverter::new(fields.map(|f| SortField::new(f.data_type().clone())).collect())?)
+        Ok(converter.convert_rows(groups.iter().map(|group| parser.parse(self.base.groups.key(*group))))?)
     }
 
     /// Starts to close the next epoch up to `to_close` that has changes.
@@ -246,12 +244,11 @@ fn canonical_floats(array: ArrayRef) -> ArrayRef {
 impl Operator for Aggregation {
     fn on_frame(&mut self, _port: u8, frame: Frame) -> Result<(), ExecError> {
         let rows = frame.rows();
-        let converter = if self.keys.is_empty() { None } else { Some(self.key_converter()?) };
         let table = match self.open.entry(frame.epoch) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Table::new(&self.spec)?),
         };
-        let groups: Vec<u32> = match converter {
+        let groups: Vec<u32> = match &self.key_converter {
             None => vec![table.groups.intern(&[]); rows],
             Some(converter) => {
                 let key = |key| evaluate(key, &frame.batch).map(canonical_floats);
