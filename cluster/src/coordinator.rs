@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use thetis_executor::ExecError;
 use thetis_executor::frame::Epoch;
 use thetis_planner::physical::Dag;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::epochs::Epochs;
-use crate::link::{Link, Running};
+use crate::link::{Link, Running, StartError};
 use crate::wire;
 
 /// Starts queries and runs their epochs.
@@ -29,8 +28,8 @@ impl Coordinator {
     ///
     /// # Errors
     /// The plan cannot be run, a source cannot be opened.
-    pub fn start(&self, dag: &Dag) -> Result<Running, ExecError> {
-        let plan = wire::encode(dag).map_err(|error| ExecError::Internal(error.to_string()))?;
+    pub fn start(&self, dag: &Dag) -> Result<Running, StartError> {
+        let plan = wire::encode(dag)?;
         let mut epochs = Epochs::new();
         let (announce, announced) = watch::channel(epochs.announcement());
         let (finished, mut progress) = watch::channel(Epoch::NONE);

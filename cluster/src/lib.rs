@@ -16,6 +16,6 @@ mod worker;
 
 pub use coordinator::Coordinator;
 pub use embedded::Engine;
-pub use link::{Link, Outcome, Running};
+pub use link::{Link, Outcome, Running, StartError};
 pub use session::{Reply, Session};
 pub use worker::Worker;

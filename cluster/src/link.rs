@@ -3,14 +3,28 @@
 use std::sync::Arc;
 
 use thetis_executor::ExecError;
+use thetis_executor::frame::Epoch;
 use thetis_executor::query::QueryCounters;
 use thetis_executor::task::Delivery;
 use tokio::sync::{mpsc, watch};
 
 use crate::epochs::Announcement;
+use crate::wire::WireError;
 
 /// How a query ended; `None` while it runs.
 pub type Outcome = Option<Result<(), ExecError>>;
+
+/// Why a query does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Its plan cannot be sent.
+    #[error("the plan cannot be sent to the worker")]
+    Wire(#[from] WireError),
+    /// Its tasks cannot be made.
+    #[error(transparent)]
+    Tasks(#[from] ExecError),
+}
 
 /// A query that runs on a worker.
 #[derive(Debug)]
@@ -36,6 +50,6 @@ pub trait Link: Send + Sync + std::fmt::Debug {
         &self,
         plan: Vec<u8>,
         announced: watch::Receiver<Announcement>,
-        finished: watch::Sender<thetis_executor::frame::Epoch>,
-    ) -> Result<Running, ExecError>;
+        finished: watch::Sender<Epoch>,
+    ) -> Result<Running, StartError>;
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::epochs::Announcement;
-use crate::link::{Link, Outcome, Running};
+use crate::link::{Link, Outcome, Running, StartError};
 use crate::wire;
 
 /// Runs tasks on a runtime.
@@ -35,9 +35,8 @@ impl Link for Worker {
         plan: Vec<u8>,
         announced: watch::Receiver<Announcement>,
         finished: watch::Sender<Epoch>,
-    ) -> Result<Running, ExecError> {
-        let dag: Dag = wire::decode(&plan)
-            .map_err(|error| ExecError::Internal(format!("{error}: {:?}", std::error::Error::source(&error))))?;
+    ) -> Result<Running, StartError> {
+        let dag: Dag = wire::decode(&plan)?;
         let first = *announced.borrow();
         let (granted, granted_receiver) = watch::channel(first.granted);
         let (committed, committed_receiver) = watch::channel(first.committed);

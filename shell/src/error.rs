@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use thetis_cluster::StartError;
 use thetis_executor::ExecError;
 use thetis_parser::{Position, SqlError};
 use thetis_planner::{PlanError, PlanErrorKind};
@@ -130,6 +131,15 @@ impl From<PlanError> for Error {
             position: error.position,
             hint: error.hint.clone(),
             source: Some(Arc::new(error)),
+        }
+    }
+}
+
+impl From<StartError> for Error {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Tasks(error) => error.into(),
+            other => Self { source: Some(Arc::new(other)), ..Self::internal("the query cannot be started") },
         }
     }
 }
