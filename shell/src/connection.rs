@@ -68,21 +68,29 @@ impl Statement {
         self.run(sql, Output::Result).await
     }
 
+    /// Like [`Self::execute`], but a query gives the changes of its result, epoch by epoch: the first
+    /// columns are `epoch` (BIGINT) and `op` (`+` or `-`).
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub async fn execute_changes(&mut self, sql: &str) -> Result<Response, Error> {
+        self.run(sql, Output::Changes).await
+    }
+
     /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
     ///
     /// # Errors
     /// Whatever is wrong with it, or it gives no rows.
     pub async fn query(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.run(sql, Output::Result).await?)
+        rows(self.execute(sql).await?)
     }
 
-    /// Runs a query and gives the changes of its result, epoch by epoch: the first columns are
-    /// `epoch` (BIGINT) and `op` (`+` or `-`).
+    /// Runs a query and gives the changes of its result, as [`Self::execute_changes`] does.
     ///
     /// # Errors
     /// Whatever is wrong with it, or it gives no rows.
     pub async fn changes(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.run(sql, Output::Changes).await?)
+        rows(self.execute_changes(sql).await?)
     }
 
     /// Cancels what this statement runs, from any thread.

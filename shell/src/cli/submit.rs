@@ -108,20 +108,20 @@ fn read(input: &Input) -> Result<(Option<String>, String), String> {
         return Err(format!("{path}: is longer than {MAX_FILE} bytes"));
     }
     // A byte order mark is no SQL.
-    let text = text.strip_prefix('\u{feff}').map_or(text.clone(), str::to_owned);
+    if text.starts_with('\u{feff}') {
+        text.remove(0);
+    }
     let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
     Ok((Some(name), text))
 }
 
 async fn run_piece(statement: &mut thetis::Statement, piece: &Piece<'_>, args: &SubmitArgs) -> Result<(), Failure> {
     let sql = |error: Error| Failure::Sql(Box::new(error));
-    let first = piece.text.split_whitespace().next().unwrap_or_default().to_uppercase();
-    let is_query = matches!(first.trim_start_matches('('), "SELECT" | "WITH" | "VALUES" | "FROM");
-    if args.changes && is_query {
-        let rows = statement.changes(piece.text).await.map_err(sql)?;
-        return print(rows, args).await;
-    }
-    match statement.execute(piece.text).await.map_err(sql)? {
+    let response = match args.changes {
+        true => statement.execute_changes(piece.text).await,
+        false => statement.execute(piece.text).await,
+    };
+    match response.map_err(sql)? {
         Response::Done(_) => Ok(()),
         Response::Rows(rows) => print(rows, args).await,
     }
@@ -158,19 +158,15 @@ async fn print(mut rows: ResultSet, args: &SubmitArgs) -> Result<(), Failure> {
 }
 
 /// Ctrl-C cancels the query. If the process does not end by itself then (it may be waiting for
-/// a reader of its output), it is ended.
+/// a reader of its output, or still be planning), it is ended.
 fn watch_for_interrupts(cancel: CancelHandle) {
-    tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            cancel.cancel();
-        }
-    });
-    let ended = move || {
+    let watch = move || {
         let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
             return;
         };
         runtime.block_on(async {
             if tokio::signal::ctrl_c().await.is_ok() {
+                cancel.cancel();
                 tokio::time::sleep(GRACE).await;
                 let _ = io::stderr().write_all(b"cancelled\n");
                 std::process::exit(i32::from(exit::INTERRUPTED));
@@ -178,5 +174,5 @@ fn watch_for_interrupts(cancel: CancelHandle) {
         });
     };
     // A thread of its own: the main one may be stuck in a write.
-    let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(ended);
+    let _ = std::thread::Builder::new().name("interrupts".to_owned()).spawn(watch);
 }
