@@ -14,7 +14,7 @@ use crate::route::route_for;
 use crate::sink::sink_for;
 use crate::source::{SourceCounters, reader_for};
 use crate::steps::Steps;
-use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask, TaskCounters};
+use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
 
 /// Messages that an inbox holds.
 const INBOX: usize = 16;
@@ -43,13 +43,11 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Counters of all tasks of a query.
+/// Counters of a query.
 #[derive(Debug, Default)]
 pub struct QueryCounters {
     /// Of each source.
     pub sources: Vec<(OperatorId, Arc<SourceCounters>)>,
-    /// Of each task that takes input.
-    pub tasks: Vec<(OperatorId, Arc<TaskCounters>)>,
     /// Of each edge (its position in the DAG), of each sending task.
     pub edges: Vec<(usize, Arc<EdgeCounters>)>,
 }
@@ -86,8 +84,6 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
                 tasks.push(Box::pin(source.run()));
                 continue;
             }
-            let own = Arc::new(TaskCounters::default());
-            counters.tasks.push((id, Arc::clone(&own)));
             let (inbox, ports) = wiring.inbox(id, task)?;
             let task = OperatorTask {
                 label: dag.label(id),
@@ -96,7 +92,6 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
                 ports,
                 outbox,
                 control: control.clone(),
-                counters: own,
                 is_sink,
             };
             tasks.push(Box::pin(task.run()));

@@ -18,13 +18,14 @@ use crate::frame::{Frame, Units};
 use crate::join::keys::RangeKey;
 use crate::steps::{compile_all, evaluate};
 
-/// Chooses target tasks for frames. `out` gets (task, frame) pairs.
+/// Chooses target tasks for frames. `out` gets (task, frame) pairs; the result is the number of
+/// rows that have a target: rows of a join with a NULL key have none.
 pub trait Route: Send + std::fmt::Debug {
     /// Routes one frame.
     ///
     /// # Errors
     /// A key cannot be computed.
-    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError>;
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError>;
 }
 
 /// The route of an exchange to `tasks` tasks, for rows of `schema`. `layout` is that of the
@@ -68,9 +69,10 @@ pub(crate) fn hash_rows(columns: &[ArrayRef], rows: usize) -> Result<Vec<u64>, E
 struct Gather;
 
 impl Route for Gather {
-    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
+        let rows = frame.rows();
         out.push((0, frame));
-        Ok(())
+        Ok(rows)
     }
 }
 
@@ -82,23 +84,24 @@ struct Hash {
 }
 
 impl Route for Hash {
-    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
         let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
-        let hashes = hash_rows(&keys, frame.rows())?;
+        let all = frame.rows();
+        let hashes = hash_rows(&keys, all)?;
         let mut targets: Vec<Vec<u32>> = vec![Vec::new(); self.tasks as usize];
         for (row, hash) in (0..).zip(hashes) {
             targets[(hash % u64::from(self.tasks)) as usize].push(row);
         }
         for (task, rows) in (0..).zip(targets) {
-            if rows.len() == frame.rows() {
+            if rows.len() == all {
                 out.push((task, frame));
-                return Ok(());
+                return Ok(all);
             }
             if !rows.is_empty() {
                 out.push((task, take_rows(&frame, &rows)?));
             }
         }
-        Ok(())
+        Ok(all)
     }
 }
 
@@ -231,12 +234,14 @@ fn grid_bucket(cell: i128) -> u32 {
 }
 
 impl Route for Matrix {
-    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<(), ExecError> {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
         let slices = self.slices(&frame)?;
         let mut shares = vec![Share::default(); self.share_cells.len()];
         let layout = &self.layout;
         let (side, first_share) = (self.side, &self.first_share);
+        let (mut placed, mut last) = (0, None);
         self.buckets(&frame, &mut |row, bucket| {
+            placed += usize::from(last.replace(row) != Some(row));
             let region = layout.bucket_regions[bucket as usize] as usize;
             let slice = slices[row as usize];
             let number = first_share[region] + layout.regions[region].share(side, slice);
@@ -257,6 +262,6 @@ impl Route for Matrix {
                 out.push((*cell, part.clone()));
             }
         }
-        Ok(())
+        Ok(placed)
     }
 }

@@ -48,19 +48,10 @@ pub struct Control {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What a task has done.
-#[derive(Debug, Default)]
-pub struct TaskCounters {
-    /// Rows taken.
-    pub rows_in: AtomicU64,
-    /// Rows emitted.
-    pub rows_out: AtomicU64,
-}
-
 /// What an edge of a sending task has carried.
 #[derive(Debug, Default)]
 pub struct EdgeCounters {
-    /// Rows that were routed.
+    /// Rows that have a target.
     pub routed: AtomicU64,
     /// Rows that were delivered: more, where rows are copied.
     pub delivered: AtomicU64,
@@ -94,8 +85,8 @@ impl OutEdge {
     async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
         let mut routed = Vec::new();
         for frame in self.steps.run(frame)? {
-            self.counters.routed.fetch_add(frame.rows() as u64, Ordering::Relaxed);
-            self.route.route(frame, &mut routed)?;
+            let rows = self.route.route(frame, &mut routed)?;
+            self.counters.routed.fetch_add(rows as u64, Ordering::Relaxed);
         }
         for (task, frame) in routed {
             self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
@@ -155,7 +146,6 @@ pub(crate) struct OperatorTask {
     pub(crate) ports: Vec<u8>,
     pub(crate) outbox: Outbox,
     pub(crate) control: Control,
-    pub(crate) counters: Arc<TaskCounters>,
     /// The last operator tells the coordinator of its progress.
     pub(crate) is_sink: bool,
 }
@@ -169,7 +159,6 @@ impl OperatorTask {
             let Envelope { channel, message } = self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
             match message {
                 Message::Frame(frame) => {
-                    self.counters.rows_in.fetch_add(frame.rows() as u64, Ordering::Relaxed);
                     let (epoch, label) = (frame.epoch, &self.label);
                     let here = || format!("{label}, epoch {epoch}");
                     self.operator.on_frame(self.ports[channel as usize], frame).map_err(|error| error.at(here))?;
@@ -215,7 +204,6 @@ impl OperatorTask {
             let label = &self.label;
             let step = self.operator.resume(&mut out).map_err(|error| error.at(|| label.clone()))?;
             for frame in out.drain(..) {
-                self.counters.rows_out.fetch_add(frame.rows() as u64, Ordering::Relaxed);
                 let label = &self.label;
                 self.outbox.send(frame).await.map_err(|error| error.at(|| format!("after {label}")))?;
             }
