@@ -3,27 +3,21 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use thetis_benches::{dag, drain, frame};
+use thetis_benches::{drain, frame, operator};
 use thetis_executor::frame::Epoch;
-use thetis_executor::operator::Operator;
-use thetis_executor::query::operator_for;
-use thetis_planner::physical::{Dag, OperatorId, OperatorKind};
-
-fn aggregate(dag: &Dag) -> Box<dyn Operator> {
-    let found = dag.operators.iter().position(|operator| matches!(operator.kind, OperatorKind::Aggregate(_)));
-    operator_for(dag, OperatorId(found.expect("the query aggregates") as u32)).expect("the plan is right")
-}
+use thetis_planner::physical::OperatorKind;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     let mut group = criterion.benchmark_group("a frame into an aggregate");
-    let dag = dag("SELECT k, COUNT(*), SUM(v), MAX(v) FROM r GROUP BY k");
+    let sql = "SELECT k, COUNT(*), SUM(v), MAX(v) FROM r GROUP BY k";
+    let aggregate = operator(sql, |kind| matches!(kind, OperatorKind::Aggregate(_)));
     for groups in [10, 1_000, 1_000_000] {
         let frame = frame(0, groups);
         group.throughput(Throughput::Elements(frame.rows() as u64));
         group.bench_function(format!("keys of {groups}"), |b| {
             b.iter_batched(
-                || aggregate(&dag),
+                &aggregate,
                 |mut aggregate| {
                     aggregate.on_frame(0, black_box(&frame).clone()).expect("nothing overflows");
                     aggregate.on_progress(Epoch::FIRST).expect("nothing overflows");

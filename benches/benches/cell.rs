@@ -3,15 +3,8 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
-use thetis_benches::{dag, drain, frame};
-use thetis_executor::operator::Operator;
-use thetis_executor::query::operator_for;
-use thetis_planner::physical::{Dag, OperatorId, OperatorKind};
-
-fn cell(dag: &Dag) -> Box<dyn Operator> {
-    let join = dag.operators.iter().position(|operator| matches!(operator.kind, OperatorKind::Join(_)));
-    operator_for(dag, OperatorId(join.expect("the query has a join") as u32)).expect("the plan is right")
-}
+use thetis_benches::{drain, frame, operator};
+use thetis_planner::physical::OperatorKind;
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
@@ -23,10 +16,11 @@ fn main() {
         ("band", "r.k BETWEEN s.k - 50 AND s.k + 50"),
         ("band and residual", "r.k BETWEEN s.k - 50 AND s.k + 50 AND (r.v * s.v) % 7 <> 3"),
     ] {
-        let dag = dag(&format!("SELECT r.v, s.v AS w FROM r JOIN s ON {condition}"));
+        let sql = format!("SELECT r.v, s.v AS w FROM r JOIN s ON {condition}");
+        let cell = operator(&sql, |kind| matches!(kind, OperatorKind::Join(_)));
         group.bench_function(name, |b| {
             b.iter_batched(
-                || cell(&dag),
+                &cell,
                 |mut cell| {
                     let mut pairs = 0;
                     for (port, frame) in (0..).zip(&frames) {

@@ -6,14 +6,15 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use thetis_executor::frame::{Epoch, FRAME_ROWS, Frame, Units};
 use thetis_executor::operator::{Operator, Step};
-use thetis_parser::{Statement, parse_statement};
+use thetis_executor::query::operator_for;
+use thetis_parser::{Statement, ast, parse_statement};
 use thetis_planner::catalog::{Relation, Stream, Volume};
 use thetis_planner::connector::SourceSpec;
-use thetis_planner::physical::Dag;
+use thetis_planner::physical::{OperatorId, OperatorKind};
 use thetis_planner::{Catalog, Output, Settings, plan};
 
-/// The DAG of a query over the streams `r` and `s` (k BIGINT, v BIGINT), with one task each.
-pub fn dag(sql: &str) -> Dag {
+/// The streams `r` and `s` (k BIGINT, v BIGINT), of unknown size.
+pub fn catalog() -> Catalog {
     let columns = ["k", "v"].map(|name| Field::new(name, DataType::Int64, true));
     let columns = Arc::new(Schema::new(columns.to_vec()));
     let mut catalog = Catalog::default();
@@ -25,11 +26,25 @@ pub fn dag(sql: &str) -> Dag {
             spec: SourceSpec::Values(Vec::new()),
             volume: Volume::default(),
         };
-        let name = thetis_parser::ast::Ident::new(name);
+        let name = ast::Ident::new(name);
         catalog.add(&name, Relation::Stream(Arc::new(stream)), false).expect("the name is free");
     }
-    let Ok(Statement::Query(query)) = parse_statement(sql) else { panic!("not a query: {sql}") };
-    plan(&query, &catalog, &Settings::new(1), Output::Result).expect("the query is right").dag
+    catalog
+}
+
+/// A query, parsed.
+pub fn query(sql: &str) -> Box<ast::Query> {
+    match parse_statement(sql) {
+        Ok(Statement::Query(query)) => query,
+        other => panic!("not a query: {other:?}"),
+    }
+}
+
+/// The first operator of a query over [`catalog`] for which `is` holds, with one task each.
+pub fn operator(sql: &str, is: fn(&OperatorKind) -> bool) -> impl Fn() -> Box<dyn Operator> {
+    let dag = plan(&query(sql), &catalog(), &Settings::new(1), Output::Result).expect("the query is right").dag;
+    let found = dag.operators.iter().position(|operator| is(&operator.kind)).expect("the query has the operator");
+    move || operator_for(&dag, OperatorId(found as u32)).expect("the plan is right")
 }
 
 /// A full frame of keys that are spread over `domain`, and values.

@@ -1,37 +1,13 @@
 //! The binary: formats, exit codes, and what it says about bad SQL and bad data.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
-fn thetis() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_thetis"))
-}
-
-fn run(args: &[&str]) -> Output {
-    thetis().args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::{file, run, text, thetis};
 
 /// The SQL fails with exit code 1, and says all of this.
 fn fails(sql: &str, says: &[&str]) {
-    let output = run(&["-c", sql]);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{sql}: {error}");
-    for part in says {
-        assert!(error.contains(part), "{sql}: {error:?} does not say {part:?}");
-    }
-}
-
-fn file(folder: &Path, name: &str, bytes: &[u8]) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path.display().to_string()
+    crate::fails(&["-c", sql], says);
 }
 
 fn stream(path: &str, columns: &str, options: &str) -> String {

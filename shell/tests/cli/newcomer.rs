@@ -1,45 +1,9 @@
 //! The binary as a newcomer meets it: positions, `on_error`, variables, globs and NULLs.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
-fn thetis() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_thetis"))
-}
-
-fn run(args: &[&str]) -> Output {
-    thetis().args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// What the SQL prints as CSV.
-fn csv(sql: &str) -> String {
-    let output = run(&["-c", sql, "--format", "csv"]);
-    assert_eq!(output.status.code(), Some(0), "{sql}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// The arguments fail with exit code 1, and say all of this.
-fn fails(args: &[&str], says: &[&str]) {
-    let output = run(args);
-    let error = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
-    for part in says {
-        assert!(error.contains(part), "{args:?}: {error:?} does not say {part:?}");
-    }
-}
-
-fn file(folder: &Path, name: &str, bytes: &[u8]) -> String {
-    let path = folder.join(name);
-    std::fs::write(&path, bytes).unwrap();
-    path.display().to_string()
-}
+use crate::{csv, fails, file, run, text, thetis};
 
 fn stream(path: &str, options: &str) -> String {
     format!("CREATE STREAM t (id BIGINT, v BIGINT) WITH (path = '{path}'{options});")

@@ -1,0 +1,48 @@
+//! The binary: what it prints, its exit codes, and what it says about bad SQL and bad data.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod contract;
+mod newcomer;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// The command.
+pub(crate) fn thetis() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_thetis"))
+}
+
+/// Runs it with these arguments.
+pub(crate) fn run(args: &[&str]) -> Output {
+    thetis().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Output as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What the SQL prints as CSV.
+pub(crate) fn csv(sql: &str) -> String {
+    let output = run(&["-c", sql, "--format", "csv"]);
+    assert_eq!(output.status.code(), Some(0), "{sql}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// The arguments fail with exit code 1, and say all of this.
+pub(crate) fn fails(args: &[&str], says: &[&str]) {
+    let output = run(args);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+    for part in says {
+        assert!(error.contains(part), "{args:?}: {error:?} does not say {part:?}");
+    }
+}
+
+/// Writes a file; its path.
+pub(crate) fn file(folder: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
