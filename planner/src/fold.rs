@@ -20,6 +20,9 @@ use crate::compile::checked;
 pub(crate) fn fold_constants(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let folded = plan.transform_up_with_subqueries(|node| {
         node.map_expressions(|expr| {
+            if !expr.exists(|part| Ok(is_foldable(part)))? {
+                return Ok(Transformed::no(expr));
+            }
             // The outermost name of a result column stays what it was.
             let name = expr.schema_name().to_string();
             let folded = expr.transform_up(fold)?;
@@ -30,9 +33,7 @@ pub(crate) fn fold_constants(plan: LogicalPlan) -> Result<LogicalPlan, DataFusio
 }
 
 fn fold(expr: Expr) -> Result<Transformed<Expr>, DataFusionError> {
-    let constant = matches!(&expr, Expr::BinaryExpr(BinaryExpr { left, op, right })
-        if matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply) && is_constant(left) && is_constant(right));
-    if !constant {
+    if !is_foldable(&expr) {
         return Ok(Transformed::no(expr));
     }
     let schema = DFSchema::empty();
@@ -42,6 +43,12 @@ fn fold(expr: Expr) -> Result<Transformed<Expr>, DataFusionError> {
     let array = checked(physical)?.evaluate(&batch)?.into_array(1)?;
     let value = datafusion_common::ScalarValue::try_from_array(&array, 0)?;
     Ok(Transformed::yes(Expr::Literal(value, None)))
+}
+
+/// Arithmetic that can overflow, of two constants.
+fn is_foldable(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus | Operator::Multiply, right })
+        if is_constant(left) && is_constant(right))
 }
 
 fn is_constant(expr: &Expr) -> bool {
