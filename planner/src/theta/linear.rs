@@ -54,6 +54,8 @@ pub(super) struct Linear {
     pub(super) right: Vec<(i64, Expr)>,
     exact: (i128, i128),
     float: f64,
+    /// By how much casts may have changed the sum.
+    error: f64,
 }
 
 /// `a op b` as a range, if it is linear and reads both sides.
@@ -82,7 +84,10 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         Unit::Number { .. } | Unit::Time => {
             Bounds::Exact { lower: lower.then(|| saturate(-sum.exact.1)), upper: upper.then(|| saturate(-sum.exact.0)) }
         }
-        Unit::Float => Bounds::Float { lower: lower.then_some(-sum.float), upper: upper.then_some(-sum.float) },
+        Unit::Float => Bounds::Float {
+            lower: lower.then_some(0.0 - sum.float - sum.error),
+            upper: upper.then_some(0.0 - sum.float + sum.error),
+        },
         Unit::Ordered => Bounds::Ordered { lower, upper },
     };
     sum.into_range(bounds, unit)
@@ -116,9 +121,10 @@ pub(super) fn between(
                 upper: upper.map(|bound| saturate(((bound * scale).ceil() as i128 + 1).saturating_sub(least))),
             }
         }
-        Unit::Float => {
-            Bounds::Float { lower: lower.map(|bound| bound - sum.float), upper: upper.map(|bound| bound - sum.float) }
-        }
+        Unit::Float => Bounds::Float {
+            lower: lower.map(|bound| bound - sum.float - sum.error),
+            upper: upper.map(|bound| bound - sum.float + sum.error),
+        },
         Unit::Time | Unit::Ordered => return None,
     };
     let mut range = sum.into_range(bounds, unit)?;
@@ -145,11 +151,11 @@ fn common(a: Unit, b: Unit) -> Option<Unit> {
 fn finest(expr: &Expr, unit: Unit, inputs: Inputs<'_>) -> Option<Unit> {
     match parts(expr, inputs) {
         Parts::Sum(a, _, b) => finest(b, finest(a, unit, inputs)?, inputs),
-        Parts::Inner(e, _) => finest(e, unit, inputs),
+        Parts::Inner(e, ..) => finest(e, unit, inputs),
         Parts::Leaf => {
             let own = Unit::of(&expr.get_type(inputs.pair).ok()?)?;
             match (unit, own) {
-                (Unit::Float, Unit::Number { .. }) => Some(Unit::Float),
+                (Unit::Float, Unit::Number { .. }) | (Unit::Number { .. }, Unit::Float) => Some(Unit::Float),
                 (unit, own) => common(unit, own),
             }
         }
@@ -160,25 +166,28 @@ fn finest(expr: &Expr, unit: Unit, inputs: Inputs<'_>) -> Option<Unit> {
 /// the query's own.
 enum Parts<'a> {
     Sum(&'a Expr, i64, &'a Expr),
-    Inner(&'a Expr, i64),
+    /// What is inside, its sign, and by how much the outside may differ from it.
+    Inner(&'a Expr, i64, f64),
     Leaf,
 }
 
 fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
     let mixed = || inputs.reads(expr) == Reads::Both;
     match expr {
-        Expr::Alias(Alias { expr, .. }) => Parts::Inner(expr, 1),
-        Expr::Negative(inner) => Parts::Inner(inner, -1),
+        Expr::Alias(Alias { expr, .. }) => Parts::Inner(expr, 1, 0.0),
+        Expr::Negative(inner) => Parts::Inner(inner, -1, 0.0),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right })
             if (mixed() || is_literal(left) || is_literal(right)) && !is_single(expr, inputs) =>
         {
             let sign = if matches!(expr, Expr::BinaryExpr(b) if b.op == Operator::Minus) { -1 } else { 1 };
             Parts::Sum(left, sign, right)
         }
-        Expr::Cast(Cast { expr: inner, field }) if mixed() => {
-            match (inner.get_type(inputs.pair).ok(), field.data_type()) {
-                (Some(from), to) if keeps_value(&from, to) => Parts::Inner(inner, 1),
-                _ => Parts::Leaf,
+        // A cast stays whole, as a sum does, unless there is a constant to be found inside of it.
+        Expr::Cast(Cast { expr: inner, field }) if mixed() || matches!(parts(inner, inputs), Parts::Sum(..)) => {
+            let from = inner.get_type(inputs.pair).ok();
+            match from.and_then(|from| cast_error(&from, field.data_type())) {
+                Some(error) => Parts::Inner(inner, 1, error),
+                None => Parts::Leaf,
             }
         }
         _ => Parts::Leaf,
@@ -194,19 +203,33 @@ fn is_literal(expr: &Expr) -> bool {
     matches!(expr, Expr::Literal(..))
 }
 
-/// A cast under which sums and differences mean the same (within rounding, for floats).
-fn keeps_value(from: &DataType, to: &DataType) -> bool {
+/// A term without casts that keep its value: however it was coerced, it is one key.
+fn uncast<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> &'a Expr {
+    match expr {
+        Expr::Alias(Alias { expr, .. }) => uncast(expr, inputs),
+        Expr::Cast(Cast { expr: inner, field }) => {
+            let from = inner.get_type(inputs.pair).ok();
+            match from.and_then(|from| cast_error(&from, field.data_type())) {
+                Some(0.0) => uncast(inner, inputs),
+                _ => expr,
+            }
+        }
+        _ => expr,
+    }
+}
+
+/// By how much a cast changes a value, beyond the rounding of floats; `None` if nothing can be said.
+fn cast_error(from: &DataType, to: &DataType) -> Option<f64> {
     use DataType as T;
-    let exact = |t: &DataType| matches!(Unit::of(t), Some(Unit::Number { .. }));
     match (from, to) {
-        (T::Duration(_), T::Interval(IntervalUnit::MonthDayNano) | T::Duration(TimeUnit::Nanosecond)) => true,
-        (T::Float32, T::Float64) => true,
-        (from, T::Float64) => from.is_integer(),
-        (from, to) if exact(from) && exact(to) => match (Unit::of(from), Unit::of(to)) {
-            (Some(Unit::Number { scale: a }), Some(Unit::Number { scale: b })) => a <= b,
-            _ => false,
+        (T::Duration(_), T::Interval(IntervalUnit::MonthDayNano) | T::Duration(TimeUnit::Nanosecond))
+        | (T::Float32, T::Float64) => Some(0.0),
+        (from, T::Float64) => matches!(Unit::of(from)?, Unit::Number { .. }).then_some(0.0),
+        (from, to) => match (Unit::of(from)?, Unit::of(to)?) {
+            (Unit::Number { scale: a }, Unit::Number { scale: b }) => (a <= b).then_some(0.0),
+            (Unit::Float, Unit::Number { scale }) if !to.is_integer() => Some(10_f64.powi(-i32::from(scale))),
+            _ => None,
         },
-        _ => false,
     }
 }
 
@@ -217,10 +240,14 @@ impl Linear {
                 self.add(a, sign, unit, inputs)?;
                 self.add(b, sign * b_sign, unit, inputs)
             }
-            Parts::Inner(e, inner_sign) => self.add(e, sign * inner_sign, unit, inputs),
+            Parts::Inner(e, inner_sign, error) => {
+                self.error += error;
+                self.add(e, sign * inner_sign, unit, inputs)
+            }
             Parts::Leaf => match inputs.reads(expr) {
                 Reads::Nothing => self.add_constant(expr, sign, unit),
                 Reads::One(side) => {
+                    let expr = uncast(expr, inputs);
                     let factor = sign.checked_mul(factor(&expr.get_type(inputs.pair).ok()?, unit)?)?;
                     let terms = match side {
                         Side::Left => &mut self.left,
@@ -311,7 +338,7 @@ impl Linear {
 fn factor(data_type: &DataType, unit: Unit) -> Option<i64> {
     use DataType as T;
     match unit {
-        Unit::Float => matches!(Unit::of(data_type)?, Unit::Float | Unit::Number { scale: 0 }).then_some(1),
+        Unit::Float => matches!(Unit::of(data_type)?, Unit::Float | Unit::Number { .. }).then_some(1),
         Unit::Ordered => Some(1),
         Unit::Number { scale } => {
             let Unit::Number { scale: own } = Unit::of(data_type)? else {

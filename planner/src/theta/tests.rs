@@ -208,6 +208,11 @@ fn decimals_are_whole_numbers_at_their_scale() {
             "band",
             exact(Some(-50), Some(50)),
         ),
+        // A literal with a point is a DOUBLE, and the comparison is cast back to decimals.
+        ("r.price BETWEEN s.price - 0.5 AND s.price + 0.5", "band", Expected::Around(0.5, 0.500_001)),
+        ("r.price + 0.25 >= s.price - 0.25 AND r.price <= 0.5 + s.price", "band", Expected::Around(0.5, 0.500_001)),
+        ("r.k BETWEEN s.k - 0.5 AND s.k + 0.5", "band", Expected::Around(0.5, 0.500_001)),
+        ("abs(r.price - s.price) <= 0.5", "band", Expected::Around(50.0, 53.0)),
     ]);
 }
 
