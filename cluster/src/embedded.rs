@@ -1,11 +1,14 @@
-//! The embedded engine: one coordinator and one worker in the user's process, on a runtime of
-//! their own.
+//! The embedded engine: one coordinator, one worker and a database in the user's process, on a runtime
+//! of their own.
 
 use std::sync::Arc;
 
+use thetis_executor::table::Tables;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::coordinator::Coordinator;
+use crate::database::Database;
+use crate::session::Session;
 use crate::worker::Worker;
 
 /// Deep expressions are walked recursively; a thread's stack is only reserved, not used.
@@ -15,7 +18,7 @@ const STACK: usize = 64 << 20;
 #[derive(Debug)]
 pub struct Engine {
     runtime: Option<Runtime>,
-    coordinator: Coordinator,
+    database: Arc<Database>,
 }
 
 impl Engine {
@@ -27,13 +30,21 @@ impl Engine {
         let runtime =
             Builder::new_multi_thread().thread_name("thetis").thread_stack_size(STACK).enable_all().build()?;
         let handle = runtime.handle().clone();
-        let worker = Arc::new(Worker::new(handle.clone()));
-        Ok(Self { coordinator: Coordinator::new(handle, worker), runtime: Some(runtime) })
+        let tables = Arc::new(Tables::new());
+        let worker = Arc::new(Worker::new(handle.clone(), Arc::clone(&tables)));
+        let coordinator = Coordinator::new(handle.clone(), worker);
+        let database = Arc::new(Database::new(handle, coordinator, tables));
+        Ok(Self { database, runtime: Some(runtime) })
     }
 
-    /// The coordinator.
-    pub fn coordinator(&self) -> &Coordinator {
-        &self.coordinator
+    /// What all sessions share.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
+    }
+
+    /// A session with settings of its own.
+    pub fn session(&self) -> Session {
+        Session::new(Arc::clone(&self.database))
     }
 
     /// The runtime's handle.

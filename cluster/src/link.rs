@@ -39,6 +39,20 @@ pub struct Running {
     pub stop: watch::Sender<bool>,
 }
 
+impl Running {
+    /// Waits for the end of a query whose deliveries are all taken.
+    ///
+    /// # Errors
+    /// Whatever went wrong, or it was cancelled.
+    pub async fn end(&mut self) -> Result<(), ExecError> {
+        let outcome = self.outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
+        match outcome {
+            Ok(outcome) => outcome.unwrap_or(Ok(())),
+            Err(_) => Err(ExecError::Internal("the engine is gone".to_owned())),
+        }
+    }
+}
+
 /// The way to a worker: the embedded engine calls it, a network would send.
 pub trait Link: Send + Sync + std::fmt::Debug {
     /// Starts the query whose DAG is in `plan` (see [`crate::wire`]). The worker follows

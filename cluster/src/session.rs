@@ -1,82 +1,197 @@
-//! A session: catalogue, settings, and what each statement does to them.
+//! A session: settings of its own, and what each statement does to the database.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion_common::ScalarValue;
 use thetis_executor::source::FileProbe;
 use thetis_parser::ast::Ident;
-use thetis_parser::{CreateStream, CreateView, DropKind, Position, Show, Statement};
-use thetis_planner::catalog::{Catalog, Relation, SourceProbe, Stream, View, fold};
+use thetis_parser::{
+    CreateSink, CreateStream, CreateTable, CreateView, DropKind, Insert, Position, Show, Statement, StreamColumn,
+};
+use thetis_planner::catalog::{Definition, Relation, Sink, SourceProbe, Stream, Table, View, fold};
 use thetis_planner::connector::SourceSpec;
-use thetis_planner::logical::{data_type, plan_query};
-use thetis_planner::{Output, Plan, PlanError, PlanErrorKind, Settings, plan, sql_name};
+use thetis_planner::logical::{Resolved, data_type, plan_query, resolve};
+use thetis_planner::{
+    Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, SinkSpec, plan, plan_resolved, sql_name, write,
+};
+
+use crate::database::Database;
+use crate::error::StatementError;
+use crate::work::{Completion, Target, Work, new_table};
 
 /// What a statement comes to.
 #[derive(Debug)]
 pub enum Reply {
-    /// It is done; the tag says what.
-    Done(&'static str),
+    /// It is done.
+    Done(Completion),
     /// A small table.
     Table(RecordBatch),
     /// A query to be run.
     Query(Box<Plan>),
+    /// Work to be done.
+    Work(Box<Work>),
 }
 
-/// Catalogue and settings of one user.
+/// A statement whose names are resolved, to be run with values for its parameters.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    resolved: Resolved,
+    target: Option<Target>,
+    catalog: u64,
+}
+
+/// Settings of one user, and the database that they work on.
 #[derive(Debug)]
 pub struct Session {
-    catalog: Catalog,
-    settings: Settings,
+    database: Arc<Database>,
+    settings: Mutex<Settings>,
     probe: FileProbe,
 }
 
 impl Session {
-    /// An empty catalogue and the defaults of this machine.
-    pub fn new() -> Self {
+    /// A session with the defaults of this machine.
+    pub fn new(database: Arc<Database>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { catalog: Catalog::default(), settings: Settings::new(cores), probe: FileProbe }
+        Self { database, settings: Mutex::new(Settings::new(cores)), probe: FileProbe }
     }
 
-    /// The catalogue.
-    pub fn catalog(&self) -> &Catalog {
-        &self.catalog
+    /// The database.
+    pub fn database(&self) -> &Arc<Database> {
+        &self.database
     }
 
     /// The settings.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    pub fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what a statement says, or plans it.
+    /// Does what a statement says, or plans it. Looks at files, and takes a deep stack.
     ///
     /// # Errors
     /// Whatever is wrong with the statement.
-    pub fn handle(&mut self, statement: &Statement, output: Output) -> Result<Reply, PlanError> {
-        match statement {
-            Statement::CreateStream(stream) => self.create_stream(stream),
-            Statement::CreateView(view) => self.create_view(view),
-            Statement::Query(query) => Ok(Reply::Query(Box::new(plan(query, &self.catalog, &self.settings, output)?))),
+    pub fn handle(&self, statement: &Statement, output: Output) -> Result<Reply, StatementError> {
+        let done = match statement {
+            Statement::Query(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) => {
+                let prepared = self.prepare(statement, &[])?;
+                return self.bind(&prepared, &[], output);
+            }
+            Statement::CreateStream(stream) => self.create_stream(stream)?,
+            Statement::CreateTable(table) => return self.create_table(table),
+            Statement::CreateView(view) if view.materialized => self.materialize(view)?,
+            Statement::CreateView(view) => self.create_view(view)?,
+            Statement::CreateSink(sink) => self.create_sink(sink)?,
             Statement::Explain { verbose, query } => {
-                let text = plan(query, &self.catalog, &self.settings, output)?.explain(*verbose);
-                table(&["plan"], text.lines().map(|line| [line.to_owned()]))
+                let plan = plan(query, &self.database.catalog(), &self.settings(), output)?;
+                let text = plan.explain(*verbose);
+                return Ok(table(&["plan"], text.lines().map(|line| [line.to_owned()]))?);
             }
-            Statement::Show(show) => self.show(show),
-            Statement::Describe { name } => self.describe(name),
+            Statement::Show(show) => return Ok(self.show(show)?),
+            Statement::Describe { name } => return Ok(self.describe(name)?),
             Statement::Set { name, value, position } => {
-                self.settings.set(&name.value, value.as_deref(), *position).map_err(|error| PlanError {
-                    position: error.position.or(Position::of_span(name.span)),
-                    ..error
-                })?;
-                Ok(Reply::Done("SET"))
+                let outcome = self.settings().set(&name.value, value.as_deref(), *position);
+                let at_name = Position::of_span(name.span);
+                outcome.map_err(|error| PlanError { position: error.position.or(at_name), ..error })?;
+                "SET"
             }
-            Statement::Drop { kind, name, if_exists } => self.drop_relation(*kind, name, *if_exists),
-        }
+            Statement::Drop { kind, name, if_exists } => self.drop_relation(*kind, name, *if_exists)?,
+        };
+        Ok(Reply::Done(Completion::of(done)))
     }
 
-    fn create_stream(&mut self, create: &CreateStream) -> Result<Reply, PlanError> {
-        if create.if_not_exists && self.catalog.get(&fold(&create.name)).is_some() {
-            return Ok(Reply::Done("CREATE STREAM"));
+    /// Resolves the names of a statement whose parameters `$1`, ... have these types.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it, or a statement that takes no parameters.
+    pub fn prepare(&self, statement: &Statement, parameters: &[DataType]) -> Result<Prepared, StatementError> {
+        let catalog = self.database.catalog();
+        let (resolved, target) = match statement {
+            Statement::Query(query) => (resolve(query, &catalog, parameters)?, None),
+            Statement::Insert(insert) => match catalog.resolve(&insert.target)? {
+                Relation::Sink(sink) => {
+                    let query = into_sink(insert, &sink.name)?;
+                    (resolve(query, &catalog, parameters)?, Some(Target::Sink(sink.spec.clone())))
+                }
+                _ => {
+                    let table = write::stored_table(&catalog, &insert.target)?;
+                    (write::insert(insert, table, &catalog, parameters)?, Some(Target::Insert(table.id)))
+                }
+            },
+            Statement::Update(update) => {
+                let table = write::stored_table(&catalog, &update.table.name)?;
+                (write::update(update, table, &catalog, parameters)?, Some(Target::Update(table.id)))
+            }
+            Statement::Delete(delete) => {
+                let table = write::stored_table(&catalog, &delete.table.name)?;
+                (write::delete(delete, table, &catalog, parameters)?, Some(Target::Delete(table.id)))
+            }
+            _ => {
+                return Err(PlanError::unsupported(
+                    "only queries, INSERT, UPDATE and DELETE can be prepared",
+                    "execute the statement without preparing it",
+                )
+                .into());
+            }
+        };
+        Ok(Prepared { resolved, target, catalog: catalog.version() })
+    }
+
+    /// Whether a prepared statement still means what it meant: the catalogue has not changed.
+    pub fn is_current(&self, prepared: &Prepared) -> bool {
+        prepared.catalog == self.database.catalog().version()
+    }
+
+    /// Plans a prepared statement with values for its parameters.
+    ///
+    /// # Errors
+    /// A parameter without a value, or whatever is wrong with the statement for these values.
+    pub fn bind(&self, prepared: &Prepared, values: &[ScalarValue], output: Output) -> Result<Reply, StatementError> {
+        let resolved = match values {
+            [] => prepared.resolved.clone(),
+            values => prepared.resolved.bind(values)?,
+        };
+        self.plan_bound(resolved, prepared, output)
+    }
+
+    /// Plans a prepared INSERT of constant rows once for several sets of values; `None` for any other
+    /// statement.
+    ///
+    /// # Errors
+    /// As for [`Self::bind`].
+    pub fn bind_rows(&self, prepared: &Prepared, sets: &[Vec<ScalarValue>]) -> Result<Option<Reply>, StatementError> {
+        let Some(Target::Insert(_)) = prepared.target else { return Ok(None) };
+        let bound = prepared.resolved.bind_rows(sets)?;
+        bound.map(|resolved| self.plan_bound(resolved, prepared, Output::Result)).transpose()
+    }
+
+    fn plan_bound(&self, resolved: Resolved, prepared: &Prepared, output: Output) -> Result<Reply, StatementError> {
+        let Some(target) = prepared.target.clone() else {
+            return Ok(Reply::Query(Box::new(plan_resolved(resolved, &self.settings(), output)?)));
+        };
+        let plan = plan_resolved(resolved, &self.settings(), Output::Result)?;
+        if !matches!(target, Target::Sink(_)) {
+            must_end(&plan)?;
+        }
+        Ok(Reply::Work(Box::new(Work { plan, target })))
+    }
+
+    /// `IF NOT EXISTS` was said, and it does.
+    fn is_there(&self, name: &Ident, if_not_exists: bool) -> bool {
+        if_not_exists && self.database.catalog().get(&fold(name)).is_some()
+    }
+
+    fn add(&self, name: &Ident, relation: Relation, or_replace: bool) -> Result<(), PlanError> {
+        if let Some(Relation::Table(replaced)) = self.database.catalog_mut().add(name, relation, or_replace)? {
+            self.database.forget(replaced.id);
+        }
+        Ok(())
+    }
+
+    fn create_stream(&self, create: &CreateStream) -> Result<&'static str, PlanError> {
+        if self.is_there(&create.name, create.if_not_exists) {
+            return Ok("CREATE STREAM");
         }
         let spec = SourceSpec::of(create)?;
         let at_path = |error: PlanError| {
@@ -86,7 +201,7 @@ impl Session {
         let columns = if create.columns.is_empty() {
             self.probe.infer_schema(&spec).map_err(at_path)?
         } else {
-            let columns = declared(create)?;
+            let columns = declared(&create.columns)?;
             self.probe.check(&spec, &columns).map_err(at_path)?;
             columns
         };
@@ -102,15 +217,69 @@ impl Session {
         });
         let volume = self.probe.volume(&spec);
         let stream = Stream { name: fold(&create.name), columns, watermark: watermark.transpose()?, spec, volume };
-        self.catalog.add(&create.name, Relation::Stream(Arc::new(stream)), create.or_replace)?;
-        Ok(Reply::Done("CREATE STREAM"))
+        self.add(&create.name, Relation::Stream(Arc::new(stream)), create.or_replace)?;
+        Ok("CREATE STREAM")
     }
 
-    fn create_view(&mut self, create: &CreateView) -> Result<Reply, PlanError> {
-        if create.if_not_exists && self.catalog.get(&fold(&create.name)).is_some() {
-            return Ok(Reply::Done("CREATE VIEW"));
+    fn create_table(&self, create: &CreateTable) -> Result<Reply, StatementError> {
+        let done = Reply::Done(Completion::of("CREATE TABLE"));
+        if self.is_there(&create.name, create.if_not_exists) {
+            return Ok(done);
         }
-        let logical = plan_query(&create.query, &self.catalog)?;
+        let Some(query) = &create.query else {
+            let columns = declared(&create.columns)?;
+            new_table(&self.database, &create.name, columns, create.or_replace, Vec::new())?;
+            return Ok(done);
+        };
+        let resolved = resolve(query, &self.database.catalog(), &[])?;
+        let plan = plan_resolved(write::renamed(resolved, &[], &create.name)?, &self.settings(), Output::Result)?;
+        must_end(&plan)?;
+        let schema = nullable(&plan.dag.sink().schema);
+        let target = Target::NewTable { name: create.name.clone(), schema, or_replace: create.or_replace };
+        Ok(Reply::Work(Box::new(Work { plan, target })))
+    }
+
+    fn create_sink(&self, create: &CreateSink) -> Result<&'static str, PlanError> {
+        if !self.is_there(&create.name, create.if_not_exists) {
+            let sink = Sink { name: fold(&create.name), spec: SinkSpec::of(create)? };
+            self.add(&create.name, Relation::Sink(Arc::new(sink)), create.or_replace)?;
+        }
+        Ok("CREATE SINK")
+    }
+
+    /// Starts the view's query, which from now on keeps its result in a table.
+    fn materialize(&self, create: &CreateView) -> Result<&'static str, StatementError> {
+        const DONE: &str = "CREATE MATERIALIZED VIEW";
+        if self.is_there(&create.name, create.if_not_exists) {
+            return Ok(DONE);
+        }
+        self.database.catalog().check_free(&create.name, "materialized view", create.or_replace)?;
+        let resolved = resolve(&create.query, &self.database.catalog(), &[])?;
+        let resolved = write::renamed(resolved, &create.columns, &create.name)?;
+        let plan = plan_resolved(resolved, &self.settings(), Output::Changes)?;
+        if plan.logical.uses.contains(&fold(&create.name)) {
+            return Err(uses_itself(&create.name).into());
+        }
+        let columns = nullable(&plan.dag.sink().schema);
+        let (id, rows) = self.database.tables().create(Arc::clone(&columns));
+        let name = fold(&create.name);
+        let definition = Some(Definition { query: create.query.clone(), uses: plan.logical.uses.clone() });
+        let table = Table { name: name.clone(), columns, id, rows, definition };
+        let added = self
+            .database
+            .materialize(&name, &plan, id)
+            .and_then(|()| Ok(self.add(&create.name, Relation::Table(Arc::new(table)), create.or_replace)?));
+        if added.is_err() {
+            self.database.forget(id);
+        }
+        added.map(|()| DONE)
+    }
+
+    fn create_view(&self, create: &CreateView) -> Result<&'static str, PlanError> {
+        if self.is_there(&create.name, create.if_not_exists) {
+            return Ok("CREATE VIEW");
+        }
+        let logical = plan_query(&create.query, &self.database.catalog())?;
         let schema = Arc::clone(logical.analyzed.schema().inner());
         let columns: Vec<String> = create.columns.iter().map(fold).collect();
         if !columns.is_empty() && columns.len() != schema.fields().len() {
@@ -123,8 +292,7 @@ impl Session {
             return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(create.name.span)));
         }
         if logical.uses.contains(&fold(&create.name)) {
-            return Err(PlanError::new(PlanErrorKind::Semantic, format!("view {} would use itself", create.name))
-                .at(Position::of_span(create.name.span)));
+            return Err(uses_itself(&create.name));
         }
         let fields = schema.fields().iter().enumerate().map(|(i, field)| {
             let name = columns.get(i).unwrap_or(field.name());
@@ -132,65 +300,126 @@ impl Session {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let view = View { name: fold(&create.name), columns, query: create.query.clone(), schema, uses: logical.uses };
-        self.catalog.add(&create.name, Relation::View(Arc::new(view)), create.or_replace)?;
-        Ok(Reply::Done("CREATE VIEW"))
+        self.add(&create.name, Relation::View(Arc::new(view)), create.or_replace)?;
+        Ok("CREATE VIEW")
     }
 
-    fn drop_relation(&mut self, kind: DropKind, name: &Ident, if_exists: bool) -> Result<Reply, PlanError> {
+    fn drop_relation(&self, kind: DropKind, name: &Ident, if_exists: bool) -> Result<&'static str, PlanError> {
         let (word, tag) = match kind {
             DropKind::Stream => ("stream", "DROP STREAM"),
+            DropKind::Table => ("table", "DROP TABLE"),
             DropKind::View => ("view", "DROP VIEW"),
+            DropKind::MaterializedView => ("materialized view", "DROP MATERIALIZED VIEW"),
+            DropKind::Sink => ("sink", "DROP SINK"),
         };
-        if !(if_exists && self.catalog.get(&fold(name)).is_none()) {
-            self.catalog.remove(name, word)?;
+        let mut catalog = self.database.catalog_mut();
+        if !(if_exists && catalog.get(&fold(name)).is_none())
+            && let Relation::Table(table) = catalog.remove(name, word)?
+        {
+            self.database.forget(table.id);
         }
-        Ok(Reply::Done(tag))
+        Ok(tag)
     }
 
     fn show(&self, show: &Show) -> Result<Reply, PlanError> {
         let setting = |row: thetis_planner::SettingRow| [row.name.to_owned(), row.value, row.meaning.to_owned()];
+        let catalog = self.database.catalog();
         match show {
-            Show::Streams => table(
-                &["name", "columns", "source", "rows"],
-                self.catalog.streams().map(|stream| {
-                    let rows =
-                        stream.volume.rows.map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
-                    [stream.name.clone(), stream.columns.fields().len().to_string(), source_name(&stream.spec), rows]
-                }),
-            ),
-            Show::Views => {
-                table(&["name", "query"], self.catalog.views().map(|view| [view.name.clone(), view.query.to_string()]))
-            }
-            Show::Settings => table(&["name", "value", "meaning"], self.settings.rows().into_iter().map(setting)),
+            Show::Streams => table(&["name", "columns", "source", "rows"], streams(&catalog)),
+            Show::Tables => table(&["name", "columns", "rows", "kind"], tables(&catalog)),
+            Show::Views => table(&["name", "kind", "query"], views(&catalog)),
+            Show::Sinks => table(&["name", "sink"], sinks(&catalog)),
+            Show::Settings => table(&["name", "value", "meaning"], self.settings().rows().into_iter().map(setting)),
             Show::Setting(name) => {
-                let row = self.settings.show(&name.value).map_err(|error| error.at(Position::of_span(name.span)))?;
+                let row = self.settings().show(&name.value).map_err(|error| error.at(Position::of_span(name.span)))?;
                 table(&["name", "value", "meaning"], std::iter::once(setting(row)))
             }
         }
     }
 
     fn describe(&self, name: &Ident) -> Result<Reply, PlanError> {
-        let fields = self.catalog.resolve(name)?.schema().fields().iter();
+        let schema = self.database.catalog().resolve(name)?.schema();
+        let fields = schema.fields().iter();
         table(&["column", "type"], fields.map(|field| [field.name().clone(), sql_name(field.data_type())]))
     }
 }
 
-impl Default for Session {
-    fn default() -> Self {
-        Self::new()
+type Rows<'a, const N: usize> = Box<dyn Iterator<Item = [String; N]> + 'a>;
+
+fn streams(catalog: &Catalog) -> Rows<'_, 4> {
+    Box::new(catalog.relations().filter_map(|(name, relation)| {
+        let Relation::Stream(stream) = relation else { return None };
+        let rows = stream.volume.rows.map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
+        Some([name.to_owned(), stream.columns.fields().len().to_string(), source_name(&stream.spec), rows])
+    }))
+}
+
+fn tables(catalog: &Catalog) -> Rows<'_, 4> {
+    Box::new(catalog.relations().filter_map(|(name, relation)| {
+        let Relation::Table(table) = relation else { return None };
+        let rows = table.rows.load(Ordering::Relaxed).to_string();
+        Some([name.to_owned(), table.columns.fields().len().to_string(), rows, relation.kind().to_owned()])
+    }))
+}
+
+fn views(catalog: &Catalog) -> Rows<'_, 3> {
+    Box::new(catalog.relations().filter_map(|(name, relation)| {
+        let query = match relation {
+            Relation::View(view) => &view.query,
+            Relation::Table(table) => &table.definition.as_ref()?.query,
+            Relation::Stream(_) | Relation::Sink(_) => return None,
+        };
+        Some([name.to_owned(), relation.kind().to_owned(), query.to_string()])
+    }))
+}
+
+fn sinks(catalog: &Catalog) -> Rows<'_, 2> {
+    Box::new(catalog.relations().filter_map(|(name, relation)| {
+        let Relation::Sink(sink) = relation else { return None };
+        Some([name.to_owned(), sink.spec.describe()])
+    }))
+}
+
+/// The query of an INSERT into a sink, which has no columns to name.
+fn into_sink<'a>(insert: &'a Insert, sink: &str) -> Result<&'a thetis_parser::ast::Query, PlanError> {
+    match insert.columns.first() {
+        None => Ok(&insert.query),
+        Some(column) => Err(PlanError::new(PlanErrorKind::Semantic, format!("sink '{sink}' has no columns to name"))
+            .at(Position::of_span(column.span))
+            .hint("its columns are those of the query: rename them there with AS")),
     }
+}
+
+fn must_end(plan: &Plan) -> Result<(), PlanError> {
+    if plan.ends() {
+        return Ok(());
+    }
+    Err(PlanError::unsupported(
+        "a table cannot be filled by a query that never ends",
+        "write CREATE MATERIALIZED VIEW name AS SELECT ..., or add LIMIT",
+    ))
+}
+
+fn uses_itself(view: &Ident) -> PlanError {
+    PlanError::new(PlanErrorKind::Semantic, format!("view {view} would use itself")).at(Position::of_span(view.span))
+}
+
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| Field::new(field.name(), field.data_type().clone(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn source_name(spec: &SourceSpec) -> String {
     match spec {
         SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
         SourceSpec::Values(_) => "values".to_owned(),
+        SourceSpec::Table(_) => "stored table".to_owned(),
     }
 }
 
-fn declared(create: &CreateStream) -> Result<Arc<Schema>, PlanError> {
+fn declared(columns: &[StreamColumn]) -> Result<SchemaRef, PlanError> {
     let mut fields: Vec<Field> = Vec::new();
-    for column in &create.columns {
+    for column in columns {
         let name = fold(&column.name);
         if fields.iter().any(|field| *field.name() == name) {
             return Err(PlanError::new(PlanErrorKind::Duplicate, format!("column '{name}' is declared twice"))
@@ -202,7 +431,7 @@ fn declared(create: &CreateStream) -> Result<Arc<Schema>, PlanError> {
     Ok(Arc::new(Schema::new(fields)))
 }
 
-fn unknown_type(column: &thetis_parser::StreamColumn, error: PlanError) -> PlanError {
+fn unknown_type(column: &StreamColumn, error: PlanError) -> PlanError {
     const TYPES: [&str; 14] = [
         "BOOLEAN",
         "TINYINT",

@@ -6,6 +6,7 @@ use thetis_executor::ExecError;
 use thetis_executor::clock::{Clock, SystemClock};
 use thetis_executor::frame::Epoch;
 use thetis_executor::query::{TaskFuture, instantiate};
+use thetis_executor::table::Tables;
 use thetis_executor::task::Control;
 use thetis_planner::physical::Dag;
 use tokio::runtime::Handle;
@@ -20,12 +21,13 @@ use crate::wire;
 #[derive(Debug)]
 pub struct Worker {
     runtime: Handle,
+    tables: Arc<Tables>,
 }
 
 impl Worker {
-    /// A worker whose tasks run on `runtime`, which must have several threads.
-    pub fn new(runtime: Handle) -> Self {
-        Self { runtime }
+    /// A worker whose tasks run on `runtime`, which must have several threads, and read `tables`.
+    pub fn new(runtime: Handle, tables: Arc<Tables>) -> Self {
+        Self { runtime, tables }
     }
 }
 
@@ -46,7 +48,7 @@ impl Link for Worker {
             finished: Arc::new(finished),
             clock: Arc::new(SystemClock::start()) as Arc<dyn Clock>,
         };
-        let instance = instantiate(&dag, &control)?;
+        let instance = instantiate(&dag, &control, &self.tables)?;
         let (outcome_sender, outcome) = watch::channel(None);
         let (stop, stopped) = watch::channel(false);
         self.runtime.spawn(follow(announced, granted, committed));

@@ -51,6 +51,29 @@ pub enum ExecError {
         /// Operator.
         place: String,
     },
+    /// A row that a table does not take.
+    #[error("{message}")]
+    Constraint {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A stored table that cannot be read or changed.
+    #[error("{message}")]
+    Table {
+        /// Why.
+        message: String,
+    },
+    /// A sink that cannot be written.
+    #[error("{path}: {message}", path = path.display())]
+    Sink {
+        /// File.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+        /// The error below, if there is one.
+        #[source]
+        source: Option<Arc<io::Error>>,
+    },
     /// The plan cannot be run by this build.
     #[error("the plan cannot be run: {0}")]
     Plan(Arc<DataFusionError>),

@@ -11,9 +11,11 @@
 //! rows go, [`join`] and `aggregate` are the operators with state.
 
 mod aggregate;
+pub mod changes;
 pub mod clock;
 mod error;
 mod exact;
+pub mod export;
 pub mod frame;
 pub mod join;
 pub mod operator;
@@ -22,6 +24,8 @@ pub mod route;
 mod sink;
 pub mod source;
 mod steps;
+pub mod table;
 pub mod task;
+mod zset;
 
 pub use error::ExecError;

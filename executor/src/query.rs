@@ -1,9 +1,11 @@
 //! A DAG to its tasks and channels, all in one process.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind};
+use thetis_planner::connector::SourceSpec;
+use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Source};
 use tokio::sync::mpsc;
 
 use crate::aggregate::Aggregation;
@@ -14,6 +16,7 @@ use crate::route::route_for;
 use crate::sink::sink_for;
 use crate::source::{SourceCounters, reader_for};
 use crate::steps::Steps;
+use crate::table::{Opened, TableTask, Tables};
 use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
 
 /// Messages that an inbox holds.
@@ -56,7 +59,8 @@ pub struct QueryCounters {
 ///
 /// # Errors
 /// A source that cannot be opened, a plan that this build cannot run.
-pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> {
+pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Instance, ExecError> {
+    let mut opened = open_tables(dag, tables)?;
     let (client, results) = mpsc::channel(CLIENT_QUEUE);
     let mut wiring = Wiring::new(dag);
     let mut counters = QueryCounters::default();
@@ -72,11 +76,26 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
             if let OperatorKind::Source(source) = &operator.kind {
                 let own = Arc::new(SourceCounters::default());
                 counters.sources.push((id, Arc::clone(&own)));
+                if let Some(opened) = opened.remove(&id) {
+                    let task = TableTask {
+                        table: source.stream.clone(),
+                        opened,
+                        projection: source.projection.iter().map(|column| *column as usize).collect(),
+                        schema: source.schema(),
+                        policy: dag.epochs,
+                        version: tables.watch_version(),
+                        outbox,
+                        control: control.clone(),
+                        counters: own,
+                    };
+                    tasks.push(Box::pin(task.run()));
+                    continue;
+                }
                 let source = SourceTask {
                     stream: source.stream.clone(),
                     reader: reader_for(source, &own)?,
                     policy: dag.epochs,
-                    constant: matches!(source.spec, thetis_planner::connector::SourceSpec::Values(_)),
+                    constant: matches!(source.spec, SourceSpec::Values(_)),
                     outbox,
                     control: control.clone(),
                     counters: own,
@@ -98,6 +117,16 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
         }
     }
     Ok(Instance { tasks, results, counters: Arc::new(counters) })
+}
+
+/// The stored tables that the DAG reads, all as they are at one commit.
+fn open_tables(dag: &Dag, tables: &Tables) -> Result<BTreeMap<OperatorId, Opened>, ExecError> {
+    let sources = (0..).map(OperatorId).zip(&dag.operators).filter_map(|(id, operator)| match &operator.kind {
+        OperatorKind::Source(Source { spec: SourceSpec::Table(table), bounded, .. }) => Some((id, (*table, !bounded))),
+        _ => None,
+    });
+    let (ids, wanted): (Vec<_>, Vec<_>) = sources.unzip();
+    Ok(ids.into_iter().zip(tables.open(&wanted)?).collect())
 }
 
 /// The operator of one task of `id`.

@@ -3,18 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, take_record_batch};
 use arrow::datatypes::SchemaRef;
-use arrow::row::{RowConverter, SortField};
 use datafusion_physical_expr::PhysicalExpr;
-use hashbrown::HashMap;
 use thetis_planner::physical::{Sink, SinkMode, SortKey};
 
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
 use crate::operator::{Operator, Step};
 use crate::steps::{batch_of, compile_all, evaluate};
+use crate::zset::ZSet;
 
 /// The sink for a mode. `retracts` says that its input can have deletes.
 pub(crate) fn sink_for(sink: &Sink, output: SchemaRef, retracts: bool) -> Result<Box<dyn Operator>, ExecError> {
@@ -65,64 +64,6 @@ impl Operator for Append {
     }
 }
 
-/// A multiset of rows with signed weights.
-#[derive(Debug)]
-struct ZSet {
-    schema: SchemaRef,
-    converter: RowConverter,
-    places: HashMap<Box<[u8]>, usize>,
-    /// In the order of their first appearance.
-    rows: Vec<(Box<[u8]>, i64)>,
-    /// Rows whose weights have cancelled.
-    cancelled: usize,
-}
-
-impl ZSet {
-    fn new(schema: SchemaRef) -> Result<Self, ExecError> {
-        let fields = schema.fields().iter().map(|f| SortField::new(f.data_type().clone()));
-        let converter = RowConverter::new(fields.collect())?;
-        Ok(Self { schema, converter, places: HashMap::new(), rows: Vec::new(), cancelled: 0 })
-    }
-
-    fn add(&mut self, frame: &Frame) -> Result<(), ExecError> {
-        let columns = frame.batch.columns();
-        let keys = if columns.is_empty() { None } else { Some(self.converter.convert_columns(columns)?) };
-        for row in 0..frame.rows() {
-            let bytes = keys.as_ref().map_or(&[][..], |keys| keys.row(row).data());
-            let weight = frame.weight(row);
-            match self.places.get(bytes) {
-                Some(place) => {
-                    let sum = &mut self.rows[*place].1;
-                    self.cancelled -= usize::from(*sum == 0);
-                    *sum += weight;
-                    self.cancelled += usize::from(*sum == 0);
-                }
-                None => {
-                    self.places.insert(bytes.into(), self.rows.len());
-                    self.rows.push((bytes.into(), weight));
-                }
-            }
-        }
-        if self.rows.len() > FRAME_ROWS && self.cancelled * 2 > self.rows.len() {
-            self.rows.retain(|(_, weight)| *weight != 0);
-            self.places = self.rows.iter().enumerate().map(|(place, (bytes, _))| (bytes.clone(), place)).collect();
-            self.cancelled = 0;
-        }
-        Ok(())
-    }
-
-    /// The rows of some bytes.
-    fn batch(&self, bytes: &[&[u8]]) -> Result<RecordBatch, ExecError> {
-        let columns: Vec<ArrayRef> = if self.schema.fields().is_empty() {
-            Vec::new()
-        } else {
-            let parser = self.converter.parser();
-            self.converter.convert_rows(bytes.iter().map(|bytes| parser.parse(bytes)))?
-        };
-        batch_of(&self.schema, columns, bytes.len())
-    }
-}
-
 /// The changes of each epoch, in the order of epochs.
 #[derive(Debug)]
 struct Changelog {
@@ -159,12 +100,8 @@ impl Changelog {
         match changes {
             Changes::Inserts(frames) => self.waiting.extend(frames),
             Changes::Both(set) => {
-                let changed: Vec<_> = set.rows.iter().filter(|(_, weight)| *weight != 0).collect();
-                for part in changed.chunks(FRAME_ROWS) {
-                    let bytes: Vec<&[u8]> = part.iter().map(|(bytes, _)| bytes.as_ref()).collect();
-                    let weights = part.iter().map(|(_, weight)| *weight).collect();
-                    let frame = Frame::inserts(set.batch(&bytes)?, epoch);
-                    self.waiting.push(Frame { weights: Some(weights), ..frame });
+                for (rows, weights) in set.weighted()? {
+                    self.waiting.push(Frame { weights: Some(weights), ..Frame::inserts(rows, epoch) });
                 }
             }
         }
@@ -189,7 +126,7 @@ impl Operator for Changelog {
         }
         match self.open.get_mut(&frame.epoch) {
             Some(Changes::Inserts(frames)) => frames.push(frame),
-            Some(Changes::Both(set)) => set.add(&frame)?,
+            Some(Changes::Both(set)) => set.add(&frame.batch, frame.weights.as_deref())?,
             None => {}
         }
         Ok(())
@@ -281,17 +218,7 @@ impl Final {
                 batches.clear();
                 Ok(all)
             }
-            Rows::Set(set) => {
-                if let Some((_, weight)) = set.rows.iter().find(|(_, weight)| *weight < 0) {
-                    return Err(ExecError::Internal(format!("a result row has weight {weight}")));
-                }
-                let bytes: Vec<&[u8]> = set
-                    .rows
-                    .iter()
-                    .flat_map(|(bytes, weight)| std::iter::repeat_n(bytes.as_ref(), *weight as usize))
-                    .collect();
-                set.batch(&bytes)
-            }
+            Rows::Set(set) => Ok(concat_batches(&self.input, &set.batches()?)?),
         }
     }
 
@@ -328,7 +255,7 @@ impl Operator for Final {
                 batches.push(frame.batch);
                 Ok(())
             }
-            Rows::Set(set) => set.add(&frame),
+            Rows::Set(set) => set.add(&frame.batch, frame.weights.as_deref()),
         }
     }
 

@@ -9,8 +9,8 @@ mod values;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use thetis_planner::connector::{FileFormat, SourceSpec};
@@ -19,6 +19,7 @@ use thetis_planner::physical::Source;
 pub use probe::FileProbe;
 
 use crate::error::ExecError;
+use crate::frame::Epoch;
 
 /// What a source has read so far.
 #[derive(Debug, Default)]
@@ -31,9 +32,32 @@ pub struct SourceCounters {
     pub total_bytes: AtomicU64,
     /// Records that could not be read and were skipped.
     pub skipped: AtomicU64,
+    /// The epoch of the source's last row, once all are read; 0 before.
+    pub last_epoch: AtomicU64,
+    /// Of a table's spring: the last closes, each with the last commit in it.
+    covered: Mutex<VecDeque<(Epoch, u64)>>,
 }
 
+/// Closes of a table's spring that are remembered; no more can be between it and the sink.
+const REMEMBERED: usize = 64;
+
 impl SourceCounters {
+    /// A table's spring has closed `epoch`, with all commits up to `version` in it.
+    pub(crate) fn covers(&self, epoch: Epoch, version: u64) {
+        let mut covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+        if covered.len() == REMEMBERED {
+            covered.pop_front();
+        }
+        covered.push_back((epoch, version));
+    }
+
+    /// The last commit to the stored table that is in the epochs up to `epoch`; `None` for other
+    /// sources, and before the table's rows were read.
+    pub fn covered(&self, epoch: Epoch) -> Option<u64> {
+        let covered = self.covered.lock().unwrap_or_else(PoisonError::into_inner);
+        covered.iter().rev().find(|(closed, _)| *closed <= epoch).map(|(_, version)| *version)
+    }
+
     fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -54,6 +78,7 @@ pub trait Reader: Send + std::fmt::Debug {
 /// No such file, a column that is not in it.
 pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box<dyn Reader>, ExecError> {
     Ok(match &source.spec {
+        SourceSpec::Table(_) => return Err(ExecError::Internal("a stored table has a spring of its own".to_owned())),
         SourceSpec::Values(rows) => Box::new(values::ValuesReader::new(rows, &source.columns)?),
         SourceSpec::File(file) => {
             let paths = files::expand(&file.path)?;

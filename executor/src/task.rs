@@ -98,7 +98,7 @@ impl OutEdge {
 }
 
 impl Outbox {
-    async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
+    pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
         match self {
             Self::Client(client) => client.send(Delivery::Frame(frame)).await.map_err(gone),
             Self::Edges(edges) => {
@@ -110,7 +110,7 @@ impl Outbox {
         }
     }
 
-    async fn progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+    pub(crate) async fn progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
         match self {
             Self::Client(client) => client.send(Delivery::Progress(epoch)).await.map_err(gone),
             Self::Edges(edges) => {
@@ -242,6 +242,7 @@ impl SourceTask {
                 EpochPolicy::Rows(rows) => {
                     (epoch, in_epoch) = self.emit_by_rows(&batch, rows, (epoch, in_epoch), row).await?;
                 }
+                EpochPolicy::Commits => return Err(ExecError::Internal("commits cut the epochs of tables".to_owned())),
                 EpochPolicy::Interval(interval) => {
                     epoch = self.close_by_clock(epoch, interval).await?;
                     self.emit(batch.clone(), epoch, row).await?;
@@ -250,6 +251,7 @@ impl SourceTask {
             row += batch.num_rows() as u64;
             self.counters.rows.store(row, Ordering::Relaxed);
         }
+        self.counters.last_epoch.store(epoch.0, Ordering::Release);
         self.outbox.progress(Epoch::END).await
     }
 

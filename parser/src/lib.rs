@@ -17,9 +17,12 @@ mod suggest;
 mod variables;
 
 pub use error::{Position, SqlError};
-pub use parse::{GRAMMAR, parse_statement};
+pub use parse::{GRAMMAR, parse_parameterized, parse_statement};
 pub use split::{Open, Piece, split};
-pub use statement::{CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark};
+pub use statement::{
+    CreateSink, CreateStream, CreateTable, CreateView, Delete, DropKind, Insert, Show, Statement, StreamColumn,
+    StreamOption, TableName, Update, Watermark,
+};
 pub use suggest::closest;
 pub use variables::substitute;
 

@@ -19,26 +19,72 @@ const MAX_STATEMENT: usize = 4 << 20;
 /// Deepest nesting of parentheses, subqueries and the like.
 const MAX_NESTING: usize = 100;
 
+/// Most parameters of a statement.
+const MAX_PARAMETERS: usize = 1_000;
 /// Most conditions that AND and OR may connect in one clause.
 const MAX_CONDITIONS: usize = 4_000;
 /// Longest chain of arithmetic operators: each is one level of the expression's tree.
 const MAX_CHAIN: usize = 1_000;
 
-const STATEMENTS: [&str; 11] =
-    ["SELECT", "CREATE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH", "VALUES", "DESC"];
+const STATEMENTS: [&str; 14] = [
+    "SELECT", "CREATE", "INSERT", "UPDATE", "DELETE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH",
+    "VALUES", "DESC",
+];
 
 /// Parses one statement (without its `;`).
 ///
 /// # Errors
 /// A [`SqlError`] with the position in `text` where one is known.
 pub fn parse_statement(text: &str) -> Result<Statement, SqlError> {
+    parse_tokens(text, tokenize(text)?)
+}
+
+/// Parses one statement with parameters: `$1`, `$2`, ..., or `?` for each in turn. The second value is
+/// their number.
+///
+/// # Errors
+/// As for [`parse_statement`], and both kinds of parameters in one statement.
+pub fn parse_parameterized(text: &str) -> Result<(Statement, usize), SqlError> {
+    let mut tokens = tokenize(text)?;
+    let mut asked = 0;
+    let mut numbered = 0;
+    for token in &mut tokens {
+        let Token::Placeholder(name) = &mut token.token else { continue };
+        let position = Position::of_span(token.span);
+        if name == "?" {
+            asked += 1;
+            *name = format!("${asked}");
+        } else {
+            let number = name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok());
+            numbered = match number.filter(|number| (1..=MAX_PARAMETERS).contains(number)) {
+                Some(number) => numbered.max(number),
+                None => {
+                    return Err(SqlError::new(format!("{name} is no parameter"))
+                        .at(position)
+                        .hint(format!("parameters are ?, or $1 to ${MAX_PARAMETERS}")));
+                }
+            };
+        }
+        if asked > MAX_PARAMETERS || asked > 0 && numbered > 0 {
+            return Err(
+                SqlError::new("a statement has ? or numbered parameters, not both, and not too many").at(position)
+            );
+        }
+    }
+    Ok((parse_tokens(text, tokens)?, asked.max(numbered)))
+}
+
+fn tokenize(text: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
     if text.len() > MAX_STATEMENT {
         return Err(SqlError::new(format!(
             "the statement has {} bytes; the longest that is accepted has {MAX_STATEMENT}",
             text.len()
         )));
     }
-    let tokens = Tokenizer::new(&GRAMMAR, text).tokenize_with_location().map_err(tokenizer_error)?;
+    Tokenizer::new(&GRAMMAR, text).tokenize_with_location().map_err(tokenizer_error)
+}
+
+fn parse_tokens(text: &str, tokens: Vec<TokenWithSpan>) -> Result<Statement, SqlError> {
     check_chains(&tokens)?;
     let parser = Parser::new(&GRAMMAR).with_recursion_limit(MAX_NESTING).with_tokens_with_locations(tokens);
     let mut statement = StatementParser { parser, text };
@@ -121,6 +167,9 @@ impl StatementParser<'_> {
                 Ok(Statement::Set { name: self.name()?, value: None, position: None })
             }
             "DROP" => self.drop(),
+            "INSERT" => self.insert(),
+            "UPDATE" => self.update(),
+            "DELETE" => self.delete(),
             _ => Err(self.unknown_statement(&word, Position::of_span(first.span))),
         }
     }
@@ -135,7 +184,8 @@ impl StatementParser<'_> {
         match closest(word, STATEMENTS) {
             Some(near) => error.hint(format!("did you mean {near}?")),
             None => {
-                error.hint("statements are SELECT, CREATE STREAM, CREATE VIEW, EXPLAIN, SHOW, DESCRIBE, SET and DROP")
+                let list = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, EXPLAIN, SHOW, DESCRIBE and SET";
+                error.hint(format!("statements are {list}"))
             }
         }
     }
@@ -153,19 +203,26 @@ impl StatementParser<'_> {
             }
             "VIEW" => {
                 let if_not_exists = self.if_not_exists();
-                self.create_view(or_replace, if_not_exists)
+                self.create_view(or_replace, if_not_exists, false)
             }
-            "TABLE" => Err(SqlError::unsupported("CREATE TABLE is not supported")
-                .at(position)
-                .hint("for data in files write CREATE STREAM name (columns) WITH (connector = 'file', path = '...')")),
-            "MATERIALIZED" => Err(SqlError::unsupported("CREATE MATERIALIZED VIEW is not supported")
-                .at(position)
-                .hint("CREATE VIEW names a query; it is computed where it is used")),
+            "TABLE" => {
+                let if_not_exists = self.if_not_exists();
+                self.create_table(or_replace, if_not_exists)
+            }
+            "MATERIALIZED" => {
+                self.expect_word("VIEW")?;
+                let if_not_exists = self.if_not_exists();
+                self.create_view(or_replace, if_not_exists, true)
+            }
+            "SINK" => {
+                let if_not_exists = self.if_not_exists();
+                self.create_sink(or_replace, if_not_exists)
+            }
             _ => {
                 let error = SqlError::new(format!("CREATE {word} is not known")).at(position);
-                Err(match closest(&word, ["STREAM", "SOURCE", "VIEW"]) {
+                Err(match closest(&word, ["STREAM", "SOURCE", "TABLE", "VIEW", "MATERIALIZED", "SINK"]) {
                     Some(near) => error.hint(format!("did you mean CREATE {near}?")),
-                    None => error.hint("CREATE STREAM and CREATE VIEW are there"),
+                    None => error.hint("there are CREATE STREAM, TABLE, VIEW, MATERIALIZED VIEW and SINK"),
                 })
             }
         }
@@ -177,6 +234,20 @@ impl StatementParser<'_> {
 
     fn create_stream(&mut self, or_replace: bool, if_not_exists: bool) -> Result<Statement, SqlError> {
         let name = self.name()?;
+        let (columns, watermark) = self.columns()?;
+        let options = self.with_options()?;
+        Ok(Statement::CreateStream(Box::new(CreateStream {
+            name,
+            or_replace,
+            if_not_exists,
+            columns,
+            watermark,
+            options,
+        })))
+    }
+
+    /// `(column, ... [, WATERMARK FOR ...])`, or nothing.
+    fn columns(&mut self) -> Result<(Vec<StreamColumn>, Option<Watermark>), SqlError> {
         let mut columns = Vec::new();
         let mut watermark = None;
         if self.consume(&Token::LParen) && !self.consume(&Token::RParen) {
@@ -192,15 +263,7 @@ impl StatementParser<'_> {
                 self.expect(&Token::Comma, "a comma or a closing parenthesis")?;
             }
         }
-        let options = self.with_options()?;
-        Ok(Statement::CreateStream(Box::new(CreateStream {
-            name,
-            or_replace,
-            if_not_exists,
-            columns,
-            watermark,
-            options,
-        })))
+        Ok((columns, watermark))
     }
 
     fn column(&mut self) -> Result<StreamColumn, SqlError> {
@@ -213,7 +276,7 @@ impl StatementParser<'_> {
                 ast::ColumnOption::NotNull => not_null = true,
                 ast::ColumnOption::Null => {}
                 other => {
-                    return Err(SqlError::unsupported(format!("{other} is not supported on a stream's column"))
+                    return Err(SqlError::unsupported(format!("{other} is not supported on a column"))
                         .at(position)
                         .hint("a column has a name, a type and perhaps NOT NULL"));
                 }
@@ -254,7 +317,12 @@ impl StatementParser<'_> {
         Ok(options)
     }
 
-    fn create_view(&mut self, or_replace: bool, if_not_exists: bool) -> Result<Statement, SqlError> {
+    fn create_view(
+        &mut self,
+        or_replace: bool,
+        if_not_exists: bool,
+        materialized: bool,
+    ) -> Result<Statement, SqlError> {
         let name = self.name()?;
         let mut columns = Vec::new();
         if self.consume(&Token::LParen) {
@@ -268,7 +336,14 @@ impl StatementParser<'_> {
         }
         self.expect_word("AS")?;
         let query = self.query()?;
-        Ok(Statement::CreateView(Box::new(CreateView { name, or_replace, if_not_exists, columns, query })))
+        Ok(Statement::CreateView(Box::new(CreateView {
+            name,
+            or_replace,
+            if_not_exists,
+            materialized,
+            columns,
+            query,
+        })))
     }
 
     fn explain(&mut self) -> Result<Statement, SqlError> {
@@ -292,7 +367,9 @@ impl StatementParser<'_> {
         self.parser.next_token();
         let name = self.name()?;
         Ok(Statement::Show(match name.value.to_uppercase().as_str() {
-            "STREAMS" | "SOURCES" | "TABLES" => Show::Streams,
+            "STREAMS" | "SOURCES" => Show::Streams,
+            "TABLES" => Show::Tables,
+            "SINKS" => Show::Sinks,
             "VIEWS" => Show::Views,
             "SETTINGS" | "ALL" => Show::Settings,
             _ => Show::Setting(name),
@@ -318,11 +395,17 @@ impl StatementParser<'_> {
         let what = self.parser.next_token();
         let kind = match what.token.to_string().to_uppercase().as_str() {
             "STREAM" | "SOURCE" => DropKind::Stream,
+            "TABLE" => DropKind::Table,
             "VIEW" => DropKind::View,
+            "SINK" => DropKind::Sink,
+            "MATERIALIZED" => {
+                self.expect_word("VIEW")?;
+                DropKind::MaterializedView
+            }
             other => {
                 return Err(SqlError::new(format!("DROP {other} is not known"))
                     .at(Position::of_span(what.span))
-                    .hint("DROP STREAM name and DROP VIEW name are there"));
+                    .hint("there are DROP STREAM, TABLE, VIEW, MATERIALIZED VIEW and SINK, each with a name"));
             }
         };
         let if_exists = self.parser.parse_keywords(&[Keyword::IF, Keyword::EXISTS]);
@@ -432,6 +515,8 @@ fn lower_first(message: &str) -> String {
     let mut chars = message.chars();
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
+
+mod tables;
 
 #[cfg(test)]
 mod tests;

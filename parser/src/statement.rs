@@ -9,8 +9,18 @@ use crate::error::Position;
 pub enum Statement {
     /// `CREATE STREAM name (columns) WITH (options)`.
     CreateStream(Box<CreateStream>),
-    /// `CREATE VIEW name AS query`.
+    /// `CREATE VIEW name AS query`, `CREATE MATERIALIZED VIEW name AS query`.
     CreateView(Box<CreateView>),
+    /// `CREATE TABLE name (columns)`, `CREATE TABLE name AS query`.
+    CreateTable(Box<CreateTable>),
+    /// `CREATE SINK name WITH (options)`.
+    CreateSink(Box<CreateSink>),
+    /// `INSERT INTO name [(columns)] query`.
+    Insert(Box<Insert>),
+    /// `UPDATE name SET column = value, ... [WHERE condition]`.
+    Update(Box<Update>),
+    /// `DELETE FROM name [WHERE condition]`.
+    Delete(Box<Delete>),
     /// `SELECT`, `WITH`, `VALUES` or a parenthesised query.
     Query(Box<ast::Query>),
     /// `EXPLAIN [VERBOSE] query`.
@@ -20,11 +30,11 @@ pub enum Statement {
         /// The query to explain.
         query: Box<ast::Query>,
     },
-    /// `SHOW STREAMS | VIEWS | SETTINGS | name`.
+    /// `SHOW STREAMS | TABLES | VIEWS | SINKS | SETTINGS | name`.
     Show(Show),
     /// `DESCRIBE name`.
     Describe {
-        /// A stream or a view.
+        /// A stream, a table or a view.
         name: ast::Ident,
     },
     /// `SET name = value`.
@@ -36,7 +46,7 @@ pub enum Statement {
         /// Where the value stands.
         position: Option<Position>,
     },
-    /// `DROP STREAM | VIEW [IF EXISTS] name`.
+    /// `DROP STREAM | TABLE | [MATERIALIZED] VIEW | SINK [IF EXISTS] name`.
     Drop {
         /// What is dropped.
         kind: DropKind,
@@ -97,7 +107,7 @@ pub struct StreamOption {
     pub position: Option<Position>,
 }
 
-/// `CREATE [OR REPLACE] VIEW name [(columns)] AS query`.
+/// `CREATE [OR REPLACE] [MATERIALIZED] VIEW name [(columns)] AS query`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateView {
     /// Name of the view.
@@ -106,10 +116,80 @@ pub struct CreateView {
     pub or_replace: bool,
     /// No error when the view is there.
     pub if_not_exists: bool,
+    /// Its result is kept.
+    pub materialized: bool,
     /// New names for the query's columns; empty to keep them.
     pub columns: Vec<ast::Ident>,
     /// The view's query.
     pub query: Box<ast::Query>,
+}
+
+/// `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name (columns)` or `... name [(columns)] AS query`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateTable {
+    /// Name of the table.
+    pub name: ast::Ident,
+    /// Replace a table of the same name.
+    pub or_replace: bool,
+    /// No error when the table is there.
+    pub if_not_exists: bool,
+    /// Declared columns; empty when the query gives them.
+    pub columns: Vec<StreamColumn>,
+    /// Gives the columns and the first rows.
+    pub query: Option<Box<ast::Query>>,
+}
+
+/// `CREATE [OR REPLACE] SINK [IF NOT EXISTS] name WITH (...)`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateSink {
+    /// Name of the sink.
+    pub name: ast::Ident,
+    /// Replace a sink of the same name.
+    pub or_replace: bool,
+    /// No error when the sink is there.
+    pub if_not_exists: bool,
+    /// `WITH (key = value, ...)`.
+    pub options: Vec<StreamOption>,
+}
+
+/// `INSERT INTO name [(columns)] query`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Insert {
+    /// A table or a sink.
+    pub target: ast::Ident,
+    /// The columns that get values; empty for all.
+    pub columns: Vec<ast::Ident>,
+    /// The rows.
+    pub query: Box<ast::Query>,
+}
+
+/// `UPDATE name [AS alias] SET column = value, ... [WHERE condition]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Update {
+    /// The table.
+    pub table: TableName,
+    /// Columns and their new values.
+    pub assignments: Vec<(ast::Ident, ast::Expr)>,
+    /// Which rows change; all without one.
+    pub condition: Option<ast::Expr>,
+}
+
+/// `DELETE FROM name [AS alias] [WHERE condition]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delete {
+    /// The table.
+    pub table: TableName,
+    /// Which rows go; all without one.
+    pub condition: Option<ast::Expr>,
+}
+
+/// A table that is changed, as the grammar has it in FROM (with its alias), and its plain name.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableName {
+    /// The plain name.
+    pub name: ast::Ident,
+    /// As it stands in FROM.
+    pub from: ast::TableWithJoins,
 }
 
 /// What `SHOW` shows.
@@ -117,8 +197,12 @@ pub struct CreateView {
 pub enum Show {
     /// All streams.
     Streams,
-    /// All views.
+    /// All stored tables.
+    Tables,
+    /// All views, kept or not.
     Views,
+    /// All sinks.
+    Sinks,
     /// All settings with their values and meanings.
     Settings,
     /// One setting.
@@ -130,6 +214,12 @@ pub enum Show {
 pub enum DropKind {
     /// A stream.
     Stream,
+    /// A stored table.
+    Table,
     /// A view.
     View,
+    /// A view whose result is kept.
+    MaterializedView,
+    /// A sink.
+    Sink,
 }

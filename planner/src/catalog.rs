@@ -1,14 +1,16 @@
-//! The catalogue: streams and views by name.
+//! The catalogue: streams, stored tables, views and sinks by name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::datatypes::SchemaRef;
 use thetis_parser::Position;
 use thetis_parser::ast::{Ident, Query};
 
-use crate::connector::SourceSpec;
+use crate::connector::{SourceSpec, TableId};
 use crate::error::{PlanError, PlanErrorKind};
+use crate::sink_spec::SinkSpec;
 
 /// What is known of a source before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -67,37 +69,102 @@ pub struct View {
     pub uses: Vec<String>,
 }
 
-/// A stream or a view.
+/// A table whose rows are stored: what statements put there, or the result of a query.
+#[derive(Debug)]
+pub struct Table {
+    /// Name.
+    pub name: String,
+    /// Columns.
+    pub columns: SchemaRef,
+    /// Where its rows are.
+    pub id: TableId,
+    /// How many there are now, kept by who stores them.
+    pub rows: Arc<AtomicU64>,
+    /// The query whose result it is, for a materialized view.
+    pub definition: Option<Definition>,
+}
+
+/// What a materialized view keeps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Definition {
+    /// The query.
+    pub query: Box<Query>,
+    /// Relations that the query names.
+    pub uses: Vec<String>,
+}
+
+impl Table {
+    /// The table as something to read.
+    pub fn stream(&self) -> Stream {
+        Stream {
+            name: self.name.clone(),
+            columns: Arc::clone(&self.columns),
+            watermark: None,
+            spec: SourceSpec::Table(self.id),
+            volume: Volume { rows: Some(self.rows.load(Ordering::Relaxed) as f64), bytes: None },
+        }
+    }
+}
+
+/// Where `INSERT INTO` sends the rows of a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sink {
+    /// Name.
+    pub name: String,
+    /// What it is.
+    pub spec: SinkSpec,
+}
+
+/// What a name in the catalogue means.
 #[derive(Debug, Clone)]
 pub enum Relation {
     /// A stream.
     Stream(Arc<Stream>),
+    /// A stored table, or a view whose result is kept.
+    Table(Arc<Table>),
     /// A view.
     View(Arc<View>),
+    /// A sink, which cannot be read.
+    Sink(Arc<Sink>),
 }
 
 impl Relation {
-    /// Columns.
-    pub fn schema(&self) -> &SchemaRef {
+    /// Columns; a sink has none of its own.
+    pub fn schema(&self) -> SchemaRef {
         match self {
-            Self::Stream(stream) => &stream.columns,
-            Self::View(view) => &view.schema,
+            Self::Stream(stream) => Arc::clone(&stream.columns),
+            Self::Table(table) => Arc::clone(&table.columns),
+            Self::View(view) => Arc::clone(&view.schema),
+            Self::Sink(_) => Arc::new(arrow::datatypes::Schema::empty()),
         }
     }
 
-    /// `stream` or `view`.
+    /// As in `DROP kind name`, in lower case.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Stream(_) => "stream",
+            Self::Table(table) if table.definition.is_some() => "materialized view",
+            Self::Table(_) => "table",
             Self::View(_) => "view",
+            Self::Sink(_) => "sink",
+        }
+    }
+
+    /// Names that its query uses.
+    fn uses(&self) -> &[String] {
+        match self {
+            Self::View(view) => &view.uses,
+            Self::Table(table) => table.definition.as_ref().map_or(&[], |definition| &definition.uses),
+            Self::Stream(_) | Self::Sink(_) => &[],
         }
     }
 }
 
-/// Streams and views by name. Names are folded to lower case unless they were quoted.
+/// Relations by name. Names are folded to lower case unless they were quoted.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
     relations: BTreeMap<String, Relation>,
+    version: u64,
 }
 
 /// The catalogue's key for an identifier.
@@ -106,6 +173,11 @@ pub fn fold(name: &Ident) -> String {
 }
 
 impl Catalog {
+    /// Counts its changes: what was resolved before one may mean something else after it.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The relation of this (folded) name.
     pub fn get(&self, name: &str) -> Option<&Relation> {
         self.relations.get(name)
@@ -121,23 +193,37 @@ impl Catalog {
 
     /// The error for a name that is not there.
     pub fn unknown(&self, name: &str) -> PlanError {
-        let error = PlanError::new(PlanErrorKind::UndefinedTable, format!("there is no stream or view '{name}'"));
+        let error =
+            PlanError::new(PlanErrorKind::UndefinedTable, format!("there is no stream, table or view '{name}'"));
         let error = if self.relations.is_empty() {
-            error.hint("create one with CREATE STREAM name (columns) WITH (connector = 'file', path = '...')")
+            error.hint(
+                "create one with CREATE TABLE name (columns), or CREATE STREAM name (columns) WITH (path = '...')",
+            )
         } else {
-            error.hint("SHOW STREAMS and SHOW VIEWS list what is there")
+            error.hint("SHOW STREAMS, SHOW TABLES and SHOW VIEWS list what is there")
         };
         error.suggest(name, self.relations.keys().map(String::as_str))
     }
 
-    /// Adds a relation.
+    /// Adds a relation; the one that it replaces.
     ///
     /// # Errors
-    /// The name is taken and `replace` is not said, or it is taken by a relation of the other kind.
-    pub fn add(&mut self, name: &Ident, relation: Relation, replace: bool) -> Result<(), PlanError> {
+    /// As for [`Self::check_free`].
+    pub fn add(&mut self, name: &Ident, relation: Relation, replace: bool) -> Result<Option<Relation>, PlanError> {
+        self.check_free(name, relation.kind(), replace)?;
+        self.version += 1;
+        Ok(self.relations.insert(fold(name), relation))
+    }
+
+    /// Whether a relation of this kind can be added.
+    ///
+    /// # Errors
+    /// The name is taken and `replace` is not said, it is taken by a relation of another kind, or a
+    /// materialized view follows the relation that would be replaced.
+    pub fn check_free(&self, name: &Ident, kind: &str, replace: bool) -> Result<(), PlanError> {
         let key = fold(name);
         if let Some(present) = self.relations.get(&key)
-            && (!replace || present.kind() != relation.kind())
+            && (!replace || present.kind() != kind)
         {
             let hint = if replace {
                 format!("drop it first: DROP {} {key}", present.kind().to_uppercase())
@@ -151,15 +237,22 @@ impl Catalog {
             .at(Position::of_span(name.span))
             .hint(hint));
         }
-        self.relations.insert(key, relation);
+        if replace
+            && let Some((user, _)) = self.users_of(&key).find(|(_, relation)| matches!(relation, Relation::Table(_)))
+        {
+            let message = format!("materialized view '{user}' follows {kind} '{key}'");
+            return Err(PlanError::new(PlanErrorKind::Semantic, message)
+                .at(Position::of_span(name.span))
+                .hint(format!("drop that first: DROP MATERIALIZED VIEW {user}")));
+        }
         Ok(())
     }
 
-    /// Removes a relation of this kind (`stream` or `view`).
+    /// Removes a relation of this kind, as in [`Relation::kind`].
     ///
     /// # Errors
     /// No such relation, one of the other kind, or views that use it.
-    pub fn remove(&mut self, name: &Ident, kind: &str) -> Result<(), PlanError> {
+    pub fn remove(&mut self, name: &Ident, kind: &str) -> Result<Relation, PlanError> {
         let key = fold(name);
         let position = Position::of_span(name.span);
         let relation = self.resolve(name)?;
@@ -169,28 +262,23 @@ impl Catalog {
                 .at(position)
                 .hint(format!("write DROP {} {key}", found.to_uppercase())));
         }
-        if let Some(user) = self.views().find(|view| view.uses.contains(&key)) {
-            return Err(PlanError::new(PlanErrorKind::Semantic, format!("view '{}' uses {kind} '{key}'", user.name))
+        if let Some((user, relation)) = self.users_of(&key).next() {
+            let uses = relation.kind();
+            return Err(PlanError::new(PlanErrorKind::Semantic, format!("{uses} '{user}' uses {kind} '{key}'"))
                 .at(position)
-                .hint(format!("drop the view first: DROP VIEW {}", user.name)));
+                .hint(format!("drop that first: DROP {} {user}", uses.to_uppercase())));
         }
-        self.relations.remove(&key);
-        Ok(())
+        self.version += 1;
+        self.relations.remove(&key).ok_or_else(|| self.unknown(&key))
     }
 
-    /// All streams, by name.
-    pub fn streams(&self) -> impl Iterator<Item = &Arc<Stream>> {
-        self.relations.values().filter_map(|relation| match relation {
-            Relation::Stream(stream) => Some(stream),
-            Relation::View(_) => None,
-        })
+    /// Views that use the relation of this name.
+    fn users_of(&self, key: &str) -> impl Iterator<Item = (&str, &Relation)> {
+        self.relations().filter(move |(_, relation)| relation.uses().iter().any(|used| used == key))
     }
 
-    /// All views, by name.
-    pub fn views(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.relations.values().filter_map(|relation| match relation {
-            Relation::View(view) => Some(view),
-            Relation::Stream(_) => None,
-        })
+    /// All relations, by name.
+    pub fn relations(&self) -> impl Iterator<Item = (&str, &Relation)> {
+        self.relations.iter().map(|(name, relation)| (name.as_str(), relation))
     }
 }

@@ -14,7 +14,13 @@ pub enum SourceSpec {
     File(FileSpec),
     /// Constant rows, all in epoch 1.
     Values(Vec<Vec<ScalarExpr>>),
+    /// A stored table: its rows now, and its changes after that if the source never ends.
+    Table(TableId),
 }
+
+/// Names a stored table within one engine, also when another one takes its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId(pub u64);
 
 /// Files of one format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +190,14 @@ fn one_byte(text: &str) -> Option<u8> {
 }
 
 impl SourceSpec {
+    /// Its rows end.
+    pub fn is_bounded(&self) -> bool {
+        match self {
+            Self::File(_) | Self::Values(_) => true,
+            Self::Table(_) => false,
+        }
+    }
+
     /// The source of a `CREATE STREAM`.
     ///
     /// # Errors

@@ -56,6 +56,8 @@ fn explain_operator(dag: &Dag, id: OperatorId, operator: &Operator, out: &mut St
             let spec = match &source.spec {
                 SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
                 SourceSpec::Values(rows) => format!("{} constant rows", rows.len()),
+                SourceSpec::Table(_) if source.bounded => "the stored table as it is now".to_owned(),
+                SourceSpec::Table(_) => "the stored table and its changes".to_owned(),
             };
             let _ = writeln!(out, "  reads: {spec}\n  columns: {}", columns.join(", "));
         }

@@ -21,9 +21,11 @@ pub mod logical;
 mod lower;
 pub mod physical;
 mod settings;
+mod sink_spec;
 pub mod sizing;
 pub mod theta;
 mod types;
+pub mod write;
 
 use thetis_parser::ast;
 
@@ -32,10 +34,11 @@ pub use compile::compile;
 pub use error::{PlanError, PlanErrorKind};
 pub use lower::Output;
 pub use settings::{SettingRow, Settings};
+pub use sink_spec::{FileSink, IfExists, SinkFormat, SinkSpec};
 pub use types::sql_name;
 
-use logical::Logical;
-use physical::Dag;
+use logical::{Logical, Resolved};
+use physical::{Dag, OperatorKind, SinkMode};
 
 /// A query that is ready to run.
 #[derive(Debug, Clone)]
@@ -53,13 +56,27 @@ pub struct Plan {
 /// # Errors
 /// Whatever is wrong with the query or not supported, with a position where one is known.
 pub fn plan(query: &ast::Query, catalog: &Catalog, settings: &Settings, output: Output) -> Result<Plan, PlanError> {
-    let logical = logical::plan_query(query, catalog)?;
+    logical::resolve(query, catalog, &[]).and_then(|resolved| plan_resolved(resolved, settings, output))
+}
+
+/// Plans a query whose names are resolved and whose parameters have values.
+///
+/// # Errors
+/// Whatever is wrong with the query or not supported.
+pub fn plan_resolved(resolved: Resolved, settings: &Settings, output: Output) -> Result<Plan, PlanError> {
+    let logical = resolved.optimize()?;
     lower::check_scalar_subqueries(&logical.analyzed)?;
     let lowered = lower::lower(&logical.optimized, settings, output)?;
     Ok(Plan { dag: lowered.dag, logical, notices: lowered.notices })
 }
 
 impl Plan {
+    /// The result ends: every source does, or a LIMIT ends it.
+    pub fn ends(&self) -> bool {
+        let limited = |sink: &physical::Sink| matches!(sink.mode, SinkMode::Append { limit: Some(_), .. });
+        self.dag.bounded() || matches!(&self.dag.sink().kind, OperatorKind::Sink(sink) if limited(sink))
+    }
+
     /// The plan as text for people; `verbose` adds the logical plan and every expression.
     pub fn explain(&self, verbose: bool) -> String {
         explain::explain(self, verbose)

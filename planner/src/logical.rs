@@ -5,16 +5,16 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion_common::config::ConfigOptions;
-use datafusion_common::{Column, DataFusionError, SchemaError, TableReference};
+use datafusion_common::{Column, DFSchema, DataFusionError, ParamValues, ScalarValue, SchemaError, TableReference};
 use datafusion_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion_optimizer::analyzer::Analyzer;
 use datafusion_optimizer::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
-use datafusion_sql::planner::{ParserOptions, SqlToRel};
+use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use thetis_parser::ast;
 
 use crate::catalog::{Catalog, Relation, Stream, View};
@@ -65,17 +65,84 @@ pub struct Logical {
 /// # Errors
 /// Whatever is wrong with it, with a position where one is known.
 pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, PlanError> {
+    resolve(query, catalog, &[])?.optimize()
+}
+
+/// A query whose names are resolved and whose parameters (`$1`, ...) may be open.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    plan: LogicalPlan,
+    uses: Vec<String>,
+}
+
+/// Resolves the names of a query. Its parameters have these types, in their order.
+///
+/// # Errors
+/// Whatever is wrong with the query, with a position where one is known.
+pub fn resolve(query: &ast::Query, catalog: &Catalog, parameters: &[DataType]) -> Result<Resolved, PlanError> {
     let context = Context::new(catalog);
-    let planned = context.plan(query);
+    let planned = context.plan(query, parameters);
     let plan = planned.map_err(|error| context.explain(error))?;
     let uses = lock(&context.uses).iter().cloned().collect();
-    let analyzed = Analyzer::new().execute_and_check(plan, &CONFIG, |_, _| {})?;
-    let analyzed = fold_constants(analyzed)?;
-    let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
-        .without_query_execution_start_time()
-        .with_skip_failing_rules(false);
-    let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
-    Ok(Logical { analyzed, optimized, uses })
+    Ok(Resolved { plan, uses })
+}
+
+impl Resolved {
+    /// The same query with values for its parameters.
+    ///
+    /// # Errors
+    /// A parameter without a value.
+    pub fn bind(&self, values: &[ScalarValue]) -> Result<Self, PlanError> {
+        let plan = self.plan.clone().with_param_values(ParamValues::from(values.to_vec()))?;
+        Ok(Self { plan, uses: self.uses.clone() })
+    }
+
+    /// The same constant rows once for each set of values; `None` for anything but rows of
+    /// `VALUES (...)` with a projection on top.
+    ///
+    /// # Errors
+    /// A parameter without a value.
+    pub fn bind_rows(&self, sets: &[Vec<ScalarValue>]) -> Result<Option<Self>, PlanError> {
+        let LogicalPlan::Projection(projection) = &self.plan else { return Ok(None) };
+        let LogicalPlan::Values(_) = projection.input.as_ref() else { return Ok(None) };
+        let mut rows = Vec::new();
+        for set in sets {
+            if let LogicalPlan::Values(bound) =
+                projection.input.as_ref().clone().with_param_values(ParamValues::from(set.clone()))?
+            {
+                rows.extend(bound.values);
+            }
+        }
+        let values = LogicalPlanBuilder::values(rows)?.project(projection.expr.clone())?.build()?;
+        Ok(Some(Self { plan: values, uses: self.uses.clone() }))
+    }
+
+    /// The columns of its result.
+    pub fn schema(&self) -> &DFSchema {
+        self.plan.schema()
+    }
+
+    /// The same query with a projection on top.
+    ///
+    /// # Errors
+    /// An expression that does not fit the query's columns.
+    pub(crate) fn project(self, exprs: Vec<Expr>) -> Result<Self, PlanError> {
+        Ok(Self { plan: LogicalPlanBuilder::from(self.plan).project(exprs)?.build()?, uses: self.uses })
+    }
+
+    /// Coerces types, moves work to where it costs least.
+    ///
+    /// # Errors
+    /// Types that do not go together, constants that overflow.
+    pub fn optimize(self) -> Result<Logical, PlanError> {
+        let analyzed = Analyzer::new().execute_and_check(self.plan, &CONFIG, |_, _| {})?;
+        let analyzed = fold_constants(analyzed)?;
+        let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
+            .without_query_execution_start_time()
+            .with_skip_failing_rules(false);
+        let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
+        Ok(Logical { analyzed, optimized, uses: self.uses })
+    }
 }
 
 /// The Arrow type of a SQL type.
@@ -139,12 +206,16 @@ impl<'a> Context<'a> {
         SqlToRel::new_with_options(self, options)
     }
 
-    fn plan(&self, query: &ast::Query) -> Result<LogicalPlan, DataFusionError> {
-        self.planner().sql_statement_to_plan(ast::Statement::Query(Box::new(query.clone())))
+    fn plan(&self, query: &ast::Query, parameters: &[DataType]) -> Result<LogicalPlan, DataFusionError> {
+        let typed = |data_type: &DataType| Some(Arc::new(Field::new("", data_type.clone(), true)));
+        let types = parameters.iter().map(typed).collect();
+        let mut context = PlannerContext::new().with_prepare_param_data_types(types);
+        let statement = ast::Statement::Query(Box::new(query.clone()));
+        self.planner().sql_statement_to_plan_with_context(statement, &mut context)
     }
 
     fn view(&self, view: &View) -> Result<ViewSource, DataFusionError> {
-        let mut plan = self.plan(&view.query)?;
+        let mut plan = self.plan(&view.query, &[])?;
         if !view.columns.is_empty() {
             let columns = plan.schema().columns();
             let renamed = columns.into_iter().zip(&view.columns).map(|(column, name)| Expr::Column(column).alias(name));
@@ -246,7 +317,14 @@ impl ContextProvider for Context<'_> {
         lock(&self.uses).insert(table.to_string());
         Ok(match relation {
             Relation::Stream(stream) => Arc::new(StreamSource(Arc::clone(stream))),
+            Relation::Table(table) => Arc::new(StreamSource(Arc::new(table.stream()))),
             Relation::View(view) => Arc::new(self.view(view)?),
+            Relation::Sink(_) => {
+                return Err(unknown(
+                    PlanError::new(PlanErrorKind::Semantic, format!("'{table}' is a sink, which cannot be read"))
+                        .hint("read the stream that feeds it, or what it has written with CREATE STREAM"),
+                ));
+            }
         })
     }
 

@@ -69,13 +69,14 @@ pub(crate) fn check_scalar_subqueries(plan: &LogicalPlan) -> Result<(), PlanErro
 pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> Result<Lowered, PlanError> {
     let mut lowering =
         Lowering { settings, operators: Vec::new(), edges: Vec::new(), sources: BTreeMap::new(), notices: Vec::new() };
-    lowering.add_sources(plan)?;
+    lowering.add_sources(plan, output)?;
     lowering.add_top(plan, output)?;
     lowering.prune_joins();
     let epochs = match settings.epoch_rows {
         Some(rows) => EpochPolicy::Rows(rows.get()),
         None => EpochPolicy::Interval(settings.epoch_interval),
     };
+    let epochs = if lowering.follows_tables_only() { EpochPolicy::Commits } else { epochs };
     Ok(Lowered { dag: Dag { operators: lowering.operators, edges: lowering.edges, epochs }, notices: lowering.notices })
 }
 
@@ -160,7 +161,10 @@ impl Lowering<'_> {
 
     /// One source per stream, which reads what all scans of the stream need together: all
     /// references to a stream see the same prefix of it.
-    fn add_sources(&mut self, plan: &LogicalPlan) -> Result<(), PlanError> {
+    ///
+    /// A stored table is read as it is now, if the query ends by itself; a query that goes on, or whose
+    /// changes are asked for, follows it.
+    fn add_sources(&mut self, plan: &LogicalPlan, output: Output) -> Result<(), PlanError> {
         let mut needed: BTreeMap<String, (Arc<Stream>, BTreeSet<u32>)> = BTreeMap::new();
         visit_scans(plan, &mut |scan| {
             let stream = stream_of(scan)?;
@@ -174,6 +178,9 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
+        let is_table = |stream: &Stream| matches!(stream.spec, SourceSpec::Table(_));
+        let follow = output == Output::Changes
+            || needed.values().any(|(stream, _)| !is_table(stream) && !stream.spec.is_bounded());
         for (name, (stream, mut columns)) in needed {
             if columns.is_empty() && !stream.columns.fields().is_empty() {
                 columns.insert(0);
@@ -184,13 +191,31 @@ impl Lowering<'_> {
                 spec: stream.spec.clone(),
                 columns: Arc::clone(&stream.columns),
                 projection,
-                bounded: true,
+                bounded: if is_table(&stream) { !follow } else { stream.spec.is_bounded() },
             };
             let schema = source.schema();
-            let id = self.add(OperatorKind::Source(source), 1, schema, false, stream.volume.rows);
+            let retracts = is_table(&stream) && follow;
+            let id = self.add(OperatorKind::Source(source), 1, schema, retracts, stream.volume.rows);
             self.sources.insert(name, id);
         }
         Ok(())
+    }
+
+    /// Every source that goes on is a table: commits cut the epochs.
+    fn follows_tables_only(&self) -> bool {
+        let mut sources = self.operators.iter().filter_map(|operator| match &operator.kind {
+            OperatorKind::Source(source) => Some(source),
+            _ => None,
+        });
+        let mut follows = false;
+        sources.all(|source| match source.spec {
+            SourceSpec::Table(_) => {
+                follows |= !source.bounded;
+                true
+            }
+            SourceSpec::Values(_) => true,
+            _ => false,
+        }) && follows
     }
 
     fn flow(&mut self, plan: &LogicalPlan) -> Result<Flow, PlanError> {
@@ -251,7 +276,7 @@ impl Lowering<'_> {
         let mut flow = Flow {
             branches: vec![Branch { from, steps: Vec::new() }],
             schema: Arc::clone(&source_schema),
-            retracts: false,
+            retracts: source.retracts,
             rows: source.rows,
             bounded: !matches!(&source.kind, OperatorKind::Source(s) if !s.bounded),
         };

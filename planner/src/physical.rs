@@ -51,6 +51,8 @@ pub enum EpochPolicy {
     Interval(Duration),
     /// After so many rows of each stream: epoch e holds the rows (e-1)n+1 ..= en.
     Rows(u64),
+    /// By the commits to stored tables: epoch 1 is what they hold at the start, each commit is an epoch.
+    Commits,
 }
 
 /// A node of the DAG.

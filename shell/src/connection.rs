@@ -1,16 +1,16 @@
-//! Driver, connections and statements.
+//! Data sources, connections, and how a statement's execution is stopped.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use thetis_cluster::{Engine, Reply, Session};
-use thetis_parser::parse_statement;
-use thetis_planner::Output;
+use thetis_cluster::{Engine, Session};
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::result::ResultSet;
+use crate::prepared::PreparedStatement;
+use crate::statement::Statement;
 
-/// Opens connections.
+/// Opens connections by address.
 #[derive(Debug, Clone, Copy)]
 pub struct Driver;
 
@@ -24,128 +24,153 @@ impl Driver {
         if url != "thetis:" {
             return Err(Error::usage(format!("'{url}' is no address of a database; the embedded engine is 'thetis:'")));
         }
-        let engine = Engine::start().map_err(|error| Error::internal(format!("threads cannot be started: {error}")))?;
-        Ok(Connection { engine: Arc::new(engine), session: Arc::new(Mutex::new(Session::new())) })
+        Ok(DataSource::embedded()?.connect())
     }
 }
 
-/// A catalogue and settings, and the engine that runs their queries.
+/// An engine that several connections share: one catalogue, one set of tables. It ends when the data
+/// source and all that was made from it are dropped.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let engine = thetis::DataSource::embedded()?;
+/// engine.connect().statement().execute("CREATE TABLE t (x BIGINT)").await?;
+/// engine.connect().statement().execute("INSERT INTO t VALUES (1), (2)").await?;
+/// let mut statement = engine.connect().statement();
+/// let mut rows = statement.query("SELECT SUM(x) AS s FROM t").await?;
+/// assert_eq!(rows.next_row().await?.unwrap().get::<i64>("s")?, 3);
+/// # Ok::<(), thetis::Error>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct DataSource {
+    engine: Arc<Engine>,
+}
+
+impl DataSource {
+    /// Starts an engine in this process, with as many threads as there are cores.
+    ///
+    /// # Errors
+    /// Threads that cannot be started.
+    pub fn embedded() -> Result<Self, Error> {
+        let engine = Engine::start().map_err(|error| Error::internal(format!("threads cannot be started: {error}")))?;
+        Ok(Self { engine: Arc::new(engine) })
+    }
+
+    /// A connection with settings of its own.
+    pub fn connect(&self) -> Connection {
+        let session = Arc::new(self.engine.session());
+        Connection { engine: Arc::clone(&self.engine), session }
+    }
+
+    /// Tasks of the engine that are alive: of queries, and those that look after them.
+    pub fn tasks(&self) -> usize {
+        self.engine.handle().metrics().num_alive_tasks()
+    }
+}
+
+/// Settings, and the engine whose catalogue they are for. Clones share the settings.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    engine: Arc<Engine>,
-    session: Arc<Mutex<Session>>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) session: Arc<Session>,
 }
 
 impl Connection {
     /// A statement, which runs one query at a time. Several run side by side.
     pub fn statement(&self) -> Statement {
-        Statement { connection: self.clone(), cancel: CancelHandle::new() }
+        Statement::new(self.clone())
     }
-}
 
-/// What a statement comes to.
-#[derive(Debug)]
-pub enum Response {
-    /// It is done; the tag is the SQL command.
-    Done(&'static str),
-    /// Rows.
-    Rows(ResultSet),
-}
-
-/// Runs SQL.
-#[derive(Debug)]
-pub struct Statement {
-    connection: Connection,
-    cancel: CancelHandle,
-}
-
-impl Statement {
-    /// Runs one statement of any kind.
+    /// A statement with parameters, `?` or `$1`, `$2`, ...: it is parsed now, and its names are
+    /// resolved once for all executions with parameters of the same types.
     ///
     /// # Errors
-    /// Whatever is wrong with it.
-    pub async fn execute(&mut self, sql: &str) -> Result<Response, Error> {
-        self.run(sql, Output::Result).await
+    /// Whatever is wrong with its text.
+    pub fn prepare(&self, sql: &str) -> Result<PreparedStatement, Error> {
+        PreparedStatement::new(self.clone(), sql)
     }
 
-    /// Like [`Self::execute`], but a query gives the changes of its result, epoch by epoch: the first
-    /// columns are `epoch` (BIGINT) and `op` (`+` or `-`).
-    ///
-    /// # Errors
-    /// Whatever is wrong with it.
-    pub async fn execute_changes(&mut self, sql: &str) -> Result<Response, Error> {
-        self.run(sql, Output::Changes).await
+    /// The data source that the connection belongs to.
+    pub fn data_source(&self) -> DataSource {
+        DataSource { engine: Arc::clone(&self.engine) }
     }
 
-    /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
-    ///
-    /// # Errors
-    /// Whatever is wrong with it, or it gives no rows.
-    pub async fn query(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.execute(sql).await?)
-    }
-
-    /// Runs a query and gives the changes of its result, as [`Self::execute_changes`] does.
-    ///
-    /// # Errors
-    /// Whatever is wrong with it, or it gives no rows.
-    pub async fn changes(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.execute_changes(sql).await?)
-    }
-
-    /// Cancels what this statement runs, from any thread.
-    pub fn cancel_handle(&self) -> CancelHandle {
-        self.cancel.clone()
-    }
-
-    async fn run(&mut self, sql: &str, output: Output) -> Result<Response, Error> {
-        let engine = Arc::clone(&self.connection.engine);
-        let session = Arc::clone(&self.connection.session);
-        let (sql, cancel) = (sql.to_owned(), self.cancel.clone());
-        // Planning takes a deep stack and may look at files: it runs on the engine's threads.
-        let planned = self.connection.engine.handle().spawn_blocking(move || {
-            let statement = parse_statement(&sql)?;
-            let reply = session.lock().unwrap_or_else(PoisonError::into_inner).handle(&statement, output)?;
-            Ok(match reply {
-                Reply::Done(tag) => Response::Done(tag),
-                Reply::Table(batch) => Response::Rows(ResultSet::table(batch)),
-                Reply::Query(plan) => {
-                    let running = engine.coordinator().start(&plan.dag)?;
-                    Response::Rows(ResultSet::of(*plan, running, output, engine, &cancel))
-                }
-            })
-        });
+    /// Runs `work` on the engine's threads: planning takes a deep stack and may look at files.
+    pub(crate) async fn plan<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Session) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let session = Arc::clone(&self.session);
+        let planned = self.engine.handle().spawn_blocking(move || work(&session));
         planned.await.map_err(|error| Error::internal(format!("planning failed: {error}")))?
     }
 }
 
-fn rows(response: Response) -> Result<ResultSet, Error> {
-    match response {
-        Response::Rows(rows) => Ok(rows),
-        Response::Done(tag) => Err(Error::usage(format!("{tag} gives no rows"))),
+/// Why an execution is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    Cancelled,
+    TimedOut,
+}
+
+/// One execution of a statement, which can be stopped from elsewhere until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    stop: watch::Receiver<Option<Stop>>,
+}
+
+impl Execution {
+    /// Waits until the execution is stopped; the error that says why.
+    pub(crate) async fn stopped(&mut self) -> Error {
+        let reason = self.stop.wait_for(Option::is_some).await.map(|reason| *reason);
+        match reason {
+            Ok(Some(Stop::Cancelled)) => Error::cancelled(),
+            Ok(Some(Stop::TimedOut)) => Error::timeout(),
+            // Nobody is left who could stop it.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// The result of `work`, or the error of being stopped before.
+    pub(crate) async fn run<T>(&mut self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            stopped = self.stopped() => Err(stopped),
+            done = work => done,
+        }
     }
 }
 
 /// Cancels a statement from any thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct CancelHandle {
-    stop: Arc<Mutex<Option<watch::Sender<bool>>>>,
+    stop: Arc<Mutex<Option<Arc<watch::Sender<Option<Stop>>>>>>,
 }
 
 impl CancelHandle {
-    fn new() -> Self {
-        Self { stop: Arc::default() }
-    }
-
-    /// Cancels the query that runs now, if one does. Its result set ends with an error of kind
-    /// [`crate::ErrorKind::Cancelled`].
+    /// Cancels what the statement runs now, if anything: planning, a query, a change of rows. It ends
+    /// with an error of kind [`crate::ErrorKind::Cancelled`].
     pub fn cancel(&self) {
         if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            stop.send_replace(true);
+            stop.send_replace(Some(Stop::Cancelled));
         }
     }
 
-    pub(crate) fn watch(&self, stop: watch::Sender<bool>) {
-        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    /// Begins an execution, which ends by itself after `timeout`.
+    pub(crate) fn begin(&self, engine: &Engine, timeout: Option<Duration>) -> Execution {
+        let (sender, stop) = watch::channel(None);
+        let sender = Arc::new(sender);
+        if let Some(timeout) = timeout {
+            let sender = Arc::clone(&sender);
+            engine.handle().spawn(async move {
+                tokio::select! {
+                    () = sender.closed() => {}
+                    () = tokio::time::sleep(timeout) => drop(sender.send_replace(Some(Stop::TimedOut))),
+                }
+            });
+        }
+        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Execution { stop }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use thetis_cluster::StartError;
+use thetis_cluster::{StartError, StatementError};
 use thetis_executor::ExecError;
 use thetis_parser::{Position, SqlError};
 use thetis_planner::{PlanError, PlanErrorKind};
@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Usage,
     /// The query was cancelled.
     Cancelled,
+    /// The query took longer than its timeout.
+    Timeout,
     /// Report it: this is a defect of Thetis.
     Internal,
 }
@@ -44,6 +46,14 @@ impl Error {
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, "XX000", message.into())
+    }
+
+    pub(crate) fn cancelled() -> Self {
+        ExecError::Cancelled.into()
+    }
+
+    pub(crate) fn timeout() -> Self {
+        Self::new(ErrorKind::Timeout, "57014", "the query was cancelled: it took longer than its timeout".to_owned())
     }
 
     fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
@@ -135,6 +145,20 @@ impl From<PlanError> for Error {
     }
 }
 
+impl From<StatementError> for Error {
+    fn from(error: StatementError) -> Self {
+        match error {
+            StatementError::Plan(error) => error.into(),
+            StatementError::Start(error) => error.into(),
+            StatementError::Run(error) => error.into(),
+            other => {
+                let message = other.to_string();
+                Self { source: Some(Arc::new(other)), ..Self::new(ErrorKind::Data, "55000", message) }
+            }
+        }
+    }
+}
+
 impl From<StartError> for Error {
     fn from(error: StartError) -> Self {
         match error {
@@ -148,7 +172,9 @@ impl From<ExecError> for Error {
     fn from(error: ExecError) -> Self {
         let (kind, sqlstate) = match &error {
             ExecError::Record { .. } => (ErrorKind::Data, "22P04"),
-            ExecError::Source { .. } => (ErrorKind::Data, "58030"),
+            ExecError::Source { .. } | ExecError::Sink { .. } => (ErrorKind::Data, "58030"),
+            ExecError::Constraint { .. } => (ErrorKind::Data, "23502"),
+            ExecError::Table { .. } => (ErrorKind::Data, "42P01"),
             ExecError::Evaluate { message, .. } if message == "division by zero" => (ErrorKind::Data, "22012"),
             ExecError::OutOfRange { .. } => (ErrorKind::Data, "22003"),
             ExecError::Evaluate { message, .. } if message.starts_with("overflow") => (ErrorKind::Data, "22003"),

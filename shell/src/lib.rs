@@ -18,19 +18,29 @@
 //! # }).unwrap();
 //! ```
 //!
-//! A [`Driver`] opens a [`Connection`], which has a catalogue and settings of its own. A
-//! [`Statement`] runs SQL; a [`ResultSet`] gives rows or Arrow batches as they come. Everything
-//! that waits is asynchronous and runs on any executor: the engine has threads of its own.
+//! A [`Driver`] opens a [`Connection`] to an engine of its own; a [`DataSource`] is an engine that several
+//! connections share. A [`Statement`] runs SQL, a [`PreparedStatement`] runs it with parameters; a
+//! [`ResultSet`] gives rows or Arrow batches as they come, a [`Subscription`] the changes of a result.
+//! Everything that waits is asynchronous and runs on any executor: the engine has threads of its own.
 
+pub mod blocking;
 mod connection;
 mod error;
+mod prepared;
 mod result;
 mod row;
+mod statement;
+mod subscription;
 
-pub use connection::{CancelHandle, Connection, Driver, Response, Statement};
+pub use connection::{CancelHandle, Connection, DataSource, Driver};
+pub use datafusion_common::ScalarValue;
 pub use error::{Error, ErrorKind};
+pub use prepared::{PreparedStatement, ToValue};
 pub use result::{Progress, ResultSet};
 pub use row::{FromValue, Row};
+pub use statement::{BatchError, Response, Statement};
+pub use subscription::{Changes, Event, Subscription};
+pub use thetis_cluster::Completion;
 pub use thetis_parser::{Open, Piece, Position, SqlError, split, substitute};
 
 /// The Arrow types that results are made of.

@@ -1,36 +1,36 @@
 //! Results as they come.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
-use arrow::compute::take;
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use thetis_cluster::{Engine, Running};
-use thetis_executor::frame::Frame;
+use thetis_executor::changes::{changes_batch, changes_schema};
+use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
 use thetis_planner::physical::Dag;
 use thetis_planner::{Output, Plan};
-use tokio::sync::watch;
 
-use crate::connection::CancelHandle;
+use crate::connection::Execution;
 use crate::error::Error;
 use crate::row::Row;
+use crate::subscription::{Changes, Event};
 
 /// The rows of a result. Dropping it ends its query.
 #[derive(Debug)]
 pub struct ResultSet {
     schema: SchemaRef,
     notices: Vec<String>,
-    feed: Feed,
+    pub(crate) feed: Feed,
     /// The batch that rows are taken from, and the next row.
-    current: Option<(RecordBatch, usize)>,
+    current: Option<(Arc<RecordBatch>, usize)>,
     rows: u64,
+    fetch_size: usize,
 }
 
 #[derive(Debug)]
-enum Feed {
+pub(crate) enum Feed {
     /// All there is.
     Table(Option<RecordBatch>),
     /// A running query.
@@ -38,13 +38,12 @@ enum Feed {
 }
 
 #[derive(Debug)]
-struct Query {
+pub(crate) struct Query {
     running: Running,
     dag: Dag,
     changes: bool,
-    waiting: VecDeque<RecordBatch>,
     ended: bool,
-    stop: watch::Sender<bool>,
+    execution: Execution,
     _engine: Arc<Engine>,
 }
 
@@ -65,18 +64,23 @@ pub struct Progress {
 
 impl ResultSet {
     pub(crate) fn table(batch: RecordBatch) -> Self {
-        Self { schema: batch.schema(), notices: Vec::new(), feed: Feed::Table(Some(batch)), current: None, rows: 0 }
+        Self::new(batch.schema(), Vec::new(), Feed::Table(Some(batch)))
     }
 
-    pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, cancel: &CancelHandle) -> Self {
-        cancel.watch(running.stop.clone());
+    pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, execution: Execution) -> Self {
         let changes = output == Output::Changes;
         let result = &plan.dag.sink().schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
-        let stop = running.stop.clone();
-        let query =
-            Query { running, dag: plan.dag, changes, waiting: VecDeque::new(), ended: false, stop, _engine: engine };
-        Self { schema, notices: plan.notices, feed: Feed::Query(Box::new(query)), current: None, rows: 0 }
+        let query = Query { running, dag: plan.dag, changes, ended: false, execution, _engine: engine };
+        Self::new(schema, plan.notices, Feed::Query(Box::new(query)))
+    }
+
+    fn new(schema: SchemaRef, notices: Vec<String>, feed: Feed) -> Self {
+        Self { schema, notices, feed, current: None, rows: 0, fetch_size: usize::MAX }
+    }
+
+    pub(crate) fn with_fetch_size(self, rows: Option<usize>) -> Self {
+        Self { fetch_size: rows.unwrap_or(usize::MAX), ..self }
     }
 
     /// Names and types of the columns, known before the first row.
@@ -89,25 +93,28 @@ impl ResultSet {
         &self.notices
     }
 
-    /// The next rows as an Arrow batch; `None` at the end.
+    /// The next rows as an Arrow batch, at most as many as the fetch size; `None` at the end. May be
+    /// dropped while it waits, and called again. The query runs a few batches ahead, not more.
     ///
     /// # Errors
     /// Whatever goes wrong in the query, or it was cancelled.
     pub async fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
-        if let Some((batch, next)) = self.current.take()
-            && next < batch.num_rows()
-        {
-            return Ok(Some(batch.slice(next, batch.num_rows() - next)));
+        loop {
+            if let Some((batch, next)) = &mut self.current
+                && *next < batch.num_rows()
+            {
+                let length = self.fetch_size.min(batch.num_rows() - *next);
+                let part = batch.slice(*next, length);
+                *next += length;
+                return Ok(Some(part));
+            }
+            if !self.fetch().await? {
+                return Ok(None);
+            }
         }
-        let batch = match &mut self.feed {
-            Feed::Table(batch) => batch.take(),
-            Feed::Query(query) => query.next_batch(&self.schema).await?,
-        };
-        self.rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
-        Ok(batch)
     }
 
-    /// The next row; `None` at the end.
+    /// The next row; `None` at the end. May be dropped while it waits, and called again.
     ///
     /// # Errors
     /// Whatever goes wrong in the query, or it was cancelled.
@@ -116,16 +123,34 @@ impl ResultSet {
             if let Some((batch, next)) = &mut self.current
                 && *next < batch.num_rows()
             {
-                let row = Row::new(batch.clone(), *next);
+                let row = Row::new(Arc::clone(batch), *next);
                 *next += 1;
                 return Ok(Some(row));
             }
-            self.current = None;
-            match self.next_batch().await? {
-                Some(batch) => self.current = Some((batch, 0)),
-                None => return Ok(None),
+            if !self.fetch().await? {
+                return Ok(None);
             }
         }
+    }
+
+    /// Gets the next batch; false at the end.
+    async fn fetch(&mut self) -> Result<bool, Error> {
+        self.current = None;
+        let batch = match &mut self.feed {
+            Feed::Table(batch) => batch.take(),
+            Feed::Query(query) => query.next_batch(&self.schema).await?,
+        };
+        self.rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
+        self.current = batch.map(|batch| (Arc::new(batch), 0));
+        Ok(self.current.is_some())
+    }
+
+    /// What the user should be told about the query, up to now.
+    pub fn warnings(&self) -> Vec<String> {
+        let skipped = self.progress().skipped;
+        let records = if skipped == 1 { "record" } else { "records" };
+        let skipped = (skipped > 0).then(|| format!("{skipped} {records} that could not be read: skipped"));
+        self.notices.iter().cloned().chain(skipped).collect()
     }
 
     /// How far the query is.
@@ -165,64 +190,74 @@ impl ResultSet {
 }
 
 impl Query {
+    pub(crate) fn is_changelog(&self) -> bool {
+        self.changes
+    }
+
+    pub(crate) fn result_schema(&self) -> SchemaRef {
+        Arc::clone(&self.dag.sink().schema)
+    }
+
     async fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>, Error> {
         loop {
-            if let Some(batch) = self.waiting.pop_front() {
-                return Ok(Some(batch));
-            }
-            if self.ended {
-                return Ok(None);
-            }
-            match self.running.results.recv().await {
+            match self.next_delivery().await? {
                 Some(Delivery::Frame(frame)) => {
                     let batch = if self.changes { changes_batch(&frame, schema)? } else { frame.batch };
                     if batch.num_rows() > 0 {
-                        self.waiting.push_back(batch);
+                        return Ok(Some(batch));
                     }
                 }
-                Some(Delivery::Progress(epoch)) => self.ended = epoch == thetis_executor::frame::Epoch::END,
-                None => {
-                    // Only now: the caller may drop this future while it waits, and call again.
-                    let outcome = self.running.outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
-                    self.ended = true;
-                    match outcome {
-                        Ok(Some(Err(error))) => return Err(error.into()),
-                        Ok(_) => {}
-                        Err(_) => return Err(Error::internal("the engine is gone")),
-                    }
-                }
+                Some(Delivery::Progress(_)) => {}
+                None => return Ok(None),
             }
         }
+    }
+
+    pub(crate) async fn next_event(&mut self) -> Result<Option<Event>, Error> {
+        loop {
+            match self.next_delivery().await? {
+                Some(Delivery::Frame(frame)) if frame.rows() > 0 => {
+                    let weights = (0..frame.rows()).map(|row| frame.weight(row)).collect();
+                    return Ok(Some(Event::Changes(Changes { epoch: frame.epoch.0, rows: frame.batch, weights })));
+                }
+                Some(Delivery::Frame(_)) => {}
+                Some(Delivery::Progress(Epoch::END)) => {}
+                Some(Delivery::Progress(epoch)) => return Ok(Some(Event::Finished(epoch.0))),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// The next delivery; `None` when all is delivered.
+    async fn next_delivery(&mut self) -> Result<Option<Delivery>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        let delivery = tokio::select! {
+            biased;
+            stopped = self.execution.stopped() => {
+                self.ended = true;
+                self.running.stop.send_replace(true);
+                return Err(stopped);
+            }
+            delivery = self.running.results.recv() => delivery,
+        };
+        match delivery {
+            Some(Delivery::Progress(Epoch::END)) => self.ended = true,
+            Some(_) => {}
+            None => {
+                // Only now: the caller may drop this future while it waits, and call again.
+                let outcome = self.running.end().await;
+                self.ended = true;
+                outcome?;
+            }
+        }
+        Ok(delivery)
     }
 }
 
 impl Drop for Query {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.running.stop.send_replace(true);
     }
-}
-
-fn changes_schema(result: &SchemaRef) -> SchemaRef {
-    let mut fields = vec![Field::new("epoch", DataType::Int64, false), Field::new("op", DataType::Utf8, false)];
-    fields.extend(result.fields().iter().map(|field| field.as_ref().clone()));
-    Arc::new(Schema::new(fields))
-}
-
-/// One row per unit of weight, with its epoch and sign.
-fn changes_batch(frame: &Frame, schema: &SchemaRef) -> Result<RecordBatch, Error> {
-    let rows: Vec<u32> = (0..frame.rows())
-        .flat_map(|row| std::iter::repeat_n(row as u32, usize::try_from(frame.weight(row).unsigned_abs()).unwrap_or(0)))
-        .collect();
-    let epoch = i64::try_from(frame.epoch.0).unwrap_or(i64::MAX);
-    let ops = rows.iter().map(|row| if frame.weight(*row as usize) > 0 { "+" } else { "-" });
-    let mut columns: Vec<ArrayRef> =
-        vec![Arc::new(Int64Array::from(vec![epoch; rows.len()])), Arc::new(StringArray::from_iter_values(ops))];
-    let count = rows.len();
-    let rows = UInt32Array::from(rows);
-    for column in frame.batch.columns() {
-        columns.push(take(column, &rows, None).map_err(|error| Error::internal(error.to_string()))?);
-    }
-    let options = RecordBatchOptions::new().with_row_count(Some(count));
-    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
-        .map_err(|error| Error::internal(error.to_string()))
 }

@@ -1,6 +1,8 @@
 //! Rows with typed values.
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use arrow::util::display::array_value_to_string;
@@ -11,12 +13,12 @@ use crate::error::Error;
 /// One row of a result.
 #[derive(Debug, Clone)]
 pub struct Row {
-    batch: RecordBatch,
+    batch: Arc<RecordBatch>,
     row: usize,
 }
 
 impl Row {
-    pub(crate) fn new(batch: RecordBatch, row: usize) -> Self {
+    pub(crate) fn new(batch: Arc<RecordBatch>, row: usize) -> Self {
         Self { batch, row }
     }
 
@@ -60,6 +62,11 @@ fn not_null(array: &ArrayRef, row: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// The value at `row`, if `array` is of this very type and it is not NULL: no cast, no allocation.
+fn exact<A: Array + 'static>(array: &ArrayRef, row: usize) -> Option<&A> {
+    array.as_any().downcast_ref::<A>().filter(|array| array.is_valid(row))
+}
+
 /// The value alone, cast to `to` without loss.
 fn as_type(array: &ArrayRef, row: usize, to: &DataType) -> Result<ArrayRef, Error> {
     not_null(array, row)?;
@@ -78,6 +85,9 @@ fn as_type(array: &ArrayRef, row: usize, to: &DataType) -> Result<ArrayRef, Erro
 
 impl FromValue for i64 {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
+        if let Some(array) = exact::<Int64Array>(array, row) {
+            return Ok(array.value(row));
+        }
         Ok(as_type(array, row, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
     }
 }
@@ -97,12 +107,18 @@ impl FromValue for i32 {
 
 impl FromValue for f64 {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
+        if let Some(array) = exact::<Float64Array>(array, row) {
+            return Ok(array.value(row));
+        }
         Ok(as_type(array, row, &DataType::Float64)?.as_primitive::<Float64Type>().value(0))
     }
 }
 
 impl FromValue for bool {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
+        if let Some(array) = exact::<BooleanArray>(array, row) {
+            return Ok(array.value(row));
+        }
         Ok(as_type(array, row, &DataType::Boolean)?.as_boolean().value(0))
     }
 }
@@ -110,6 +126,9 @@ impl FromValue for bool {
 /// Any value as text.
 impl FromValue for String {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
+        if let Some(array) = exact::<StringArray>(array, row) {
+            return Ok(array.value(row).to_owned());
+        }
         not_null(array, row)?;
         array_value_to_string(array, row).map_err(|error| Error::usage(error.to_string()))
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use thetis::Driver;
-use thetis_cluster::{Reply, Session};
+use thetis_cluster::{Engine, Reply};
 use thetis_parser::{Statement, parse_statement};
 use thetis_planner::Output;
 use thetis_planner::catalog::Relation;
@@ -68,7 +68,8 @@ async fn stream_rows(connection: &thetis::Connection, name: &str) -> RecordBatch
 async fn prefixes_are_right(case: &Path, setting: &str) {
     let (definitions, sql) = statements(case);
     let connection = Driver::open("thetis:").unwrap();
-    let mut session = Session::new();
+    let engine = Engine::start().unwrap();
+    let session = engine.session();
     let settings = [format!("SET epoch_rows = {EPOCH_ROWS}"), setting.to_owned()];
     run_all(&connection, &settings).await;
     run_all(&connection, &definitions).await;
@@ -79,10 +80,12 @@ async fn prefixes_are_right(case: &Path, setting: &str) {
     assert!(matches!(statement, Statement::Query(_)));
     let Reply::Query(plan) = session.handle(&statement, Output::Changes).unwrap() else { panic!("not a query") };
     let mut streams = HashMap::new();
-    for stream in session.catalog().streams() {
-        streams.insert(stream.name.clone(), stream_rows(&connection, &stream.name).await);
+    let catalog = session.database().catalog().clone();
+    for (name, relation) in catalog.relations() {
+        if matches!(relation, Relation::Stream(_)) {
+            streams.insert(name.to_owned(), stream_rows(&connection, name).await);
+        }
     }
-    assert!(streams.keys().all(|name| matches!(session.catalog().get(name), Some(Relation::Stream(_)))));
     let mut oracle = Oracle::new(&plan.logical.optimized, streams, EPOCH_ROWS);
     let mut changes = changes(&connection, &sql).await;
     let mut accumulated = Accumulated::default();

@@ -5,10 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thetis_cluster::{Reply, Session};
+use thetis_cluster::{Engine, Reply};
 use thetis_executor::clock::VirtualClock;
 use thetis_executor::frame::Epoch;
 use thetis_executor::query::instantiate;
+use thetis_executor::table::Tables;
 use thetis_executor::task::{Control, Delivery};
 use thetis_parser::parse_statement;
 use thetis_planner::{Output, Plan};
@@ -18,7 +19,8 @@ fn plan(rows: usize, folder: &std::path::Path) -> Plan {
     let path = folder.join("n.csv");
     let numbers: String = (0..rows).map(|n| format!("{n}\n")).collect();
     std::fs::write(&path, format!("n\n{numbers}")).unwrap();
-    let mut session = Session::new();
+    let engine = Engine::start().unwrap();
+    let session = engine.session();
     let define = format!("CREATE STREAM t (n BIGINT) WITH (path = '{}')", path.display());
     for sql in [define.as_str(), "SET epoch_interval = '100ms'", "SET parallelism = 2"] {
         session.handle(&parse_statement(sql).unwrap(), Output::Changes).unwrap();
@@ -40,7 +42,7 @@ fn run(plan: &Plan, now: Duration, granted: u64) -> (Vec<u64>, Vec<Epoch>) {
     let (_commit, committed) = watch::channel(Epoch::NONE);
     let (finished, sink_progress) = watch::channel(Epoch::NONE);
     let control = Control { granted, committed, finished: Arc::new(finished), clock: Arc::new(clock) };
-    let mut instance = instantiate(&plan.dag, &control).unwrap();
+    let mut instance = instantiate(&plan.dag, &control, &Tables::new()).unwrap();
     let tasks: Vec<_> = instance.tasks.into_iter().map(|task| runtime.spawn(task)).collect();
     let (mut epochs, mut progress) = (Vec::new(), Vec::new());
     while progress.last() != Some(&Epoch::END) {

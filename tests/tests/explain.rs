@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use thetis::Driver;
-use thetis_cluster::{Reply, Session};
+use thetis_cluster::{Engine, Reply};
 use thetis_parser::parse_statement;
 use thetis_planner::Output;
 use thetis_planner::physical::{OperatorId, OperatorKind};
@@ -18,7 +18,8 @@ fn explain_is_as_stored() {
     let mut wrong = Vec::new();
     for case in cases() {
         let (definitions, sql) = statements(&case);
-        let mut session = Session::new();
+        let engine = Engine::start().unwrap();
+        let session = engine.session();
         for statement in definitions.iter().map(String::as_str).chain(["SET parallelism = 4"]) {
             session.handle(&parse_statement(statement).unwrap(), Output::Result).unwrap();
         }
@@ -50,7 +51,8 @@ fn rows_are_copied_as_often_as_predicted() {
 
 async fn copies_are_as_predicted(case: &Path, setting: &str) {
     let (definitions, sql) = statements(case);
-    let mut session = Session::new();
+    let engine = Engine::start().unwrap();
+    let session = engine.session();
     let connection = Driver::open("thetis:").unwrap();
     run_all(&connection, &definitions).await;
     run_all(&connection, &[setting.to_owned()]).await;

@@ -91,3 +91,45 @@ fn a_chain_without_end_is_an_error() {
     let list = format!("SELECT {}", vec!["-1 + 2"; 5_000].join(", "));
     assert!(parse_statement(&list).is_ok());
 }
+
+#[test]
+fn tables_and_what_changes_them() {
+    let kind = |text: &str| parse_statement(text).map_err(|error| (error.unsupported, error.hint.is_some()));
+    assert!(
+        matches!(kind("CREATE TABLE t (a BIGINT NOT NULL, b TEXT)"), Ok(Statement::CreateTable(t)) if t.columns.len() == 2)
+    );
+    assert!(matches!(kind("CREATE TABLE t AS SELECT 1 AS a"), Ok(Statement::CreateTable(t)) if t.query.is_some()));
+    assert!(matches!(kind("CREATE TABLE t (a INT) WITH (connector = 'file')"), Ok(Statement::CreateStream(_))));
+    assert!(matches!(kind("CREATE MATERIALIZED VIEW v AS SELECT 1"), Ok(Statement::CreateView(v)) if v.materialized));
+    assert!(matches!(kind("CREATE SINK s WITH (connector = 'blackhole')"), Ok(Statement::CreateSink(_))));
+    assert!(matches!(kind("INSERT INTO t (a, b) VALUES (1, 'x')"), Ok(Statement::Insert(i)) if i.columns.len() == 2));
+    assert!(matches!(kind("INSERT INTO t SELECT * FROM s"), Ok(Statement::Insert(_))));
+    assert!(
+        matches!(kind("UPDATE t SET a = a + 1, b = NULL WHERE a > 3"), Ok(Statement::Update(u)) if u.assignments.len() == 2)
+    );
+    assert!(
+        matches!(kind("DELETE FROM t AS x WHERE x.a IS NULL"), Ok(Statement::Delete(d)) if d.table.name.value == "t")
+    );
+    assert!(matches!(kind("DROP MATERIALIZED VIEW v"), Ok(Statement::Drop { kind: DropKind::MaterializedView, .. })));
+    for text in [
+        "INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING",
+        "INSERT INTO t VALUES (1) RETURNING a",
+        "UPDATE t SET a = 1 FROM s WHERE s.a = t.a",
+        "UPDATE t JOIN s ON true SET a = 1",
+        "DELETE FROM t USING s WHERE s.a = t.a",
+        "INSERT INTO x.t VALUES (1)",
+        "CREATE TABLE t (a BIGINT) AS SELECT 1",
+    ] {
+        assert_eq!(kind(text), Err((true, true)), "{text}");
+    }
+}
+
+#[test]
+fn parameters_are_counted() {
+    assert_eq!(parse_parameterized("SELECT ? + ?, '?'").unwrap().1, 2);
+    assert_eq!(parse_parameterized("SELECT $3 + $1").unwrap().1, 3);
+    assert_eq!(parse_parameterized("SELECT 1").unwrap().1, 0);
+    for text in ["SELECT ? + $1", "SELECT $0", "SELECT $x", "SELECT $99999999999999999999"] {
+        assert!(parse_parameterized(text).unwrap_err().position.is_some(), "{text}");
+    }
+}

@@ -1,0 +1,124 @@
+//! A materialized view: a continuous query whose result is kept in a stored table.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use thetis_executor::ExecError;
+use thetis_executor::frame::{Epoch, Frame};
+use thetis_executor::query::QueryCounters;
+use thetis_executor::table::{Change, Tables};
+use thetis_executor::task::Delivery;
+use thetis_planner::connector::{SourceSpec, TableId};
+use thetis_planner::physical::{Dag, OperatorId, OperatorKind};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::database::tables_of;
+use crate::error::StatementError;
+use crate::link::Running;
+
+/// A materialized view at work. Dropping it ends its query.
+#[derive(Debug)]
+pub(crate) struct Materialized {
+    name: String,
+    inputs: Vec<TableId>,
+    /// Sources that the view must have read before its result means something: tables as far as they
+    /// were committed, files to their end. One that never ends is read as far as it is.
+    awaited: Vec<OperatorId>,
+    counters: Arc<QueryCounters>,
+    /// The last epoch that the table holds, or why there will be no other.
+    kept: watch::Receiver<Result<Epoch, ExecError>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Materialized {
+    /// Keeps what `running` delivers in the table `id`.
+    pub(crate) fn start(
+        runtime: &Handle,
+        name: &str,
+        dag: &Dag,
+        running: Running,
+        tables: Arc<Tables>,
+        id: TableId,
+    ) -> Self {
+        let awaited = (0..).map(OperatorId).zip(&dag.operators).filter_map(|(id, operator)| match &operator.kind {
+            OperatorKind::Source(source) => {
+                (source.bounded || matches!(source.spec, SourceSpec::Table(_))).then_some(id)
+            }
+            _ => None,
+        });
+        let (sender, kept) = watch::channel(Ok(Epoch::NONE));
+        let view = Self {
+            name: name.to_owned(),
+            inputs: tables_of(dag),
+            awaited: awaited.collect(),
+            counters: Arc::clone(&running.counters),
+            kept,
+            stop: running.stop.clone(),
+        };
+        runtime.spawn(keep(running, tables, id, sender));
+        view
+    }
+
+    /// The stored tables that it reads.
+    pub(crate) fn inputs(&self) -> &[TableId] {
+        &self.inputs
+    }
+
+    /// Waits until the table holds all that was committed up to `version`.
+    pub(crate) async fn caught_up(&self, version: u64) -> Result<(), StatementError> {
+        let mut kept = self.kept.clone();
+        let reached = kept.wait_for(|kept| kept.as_ref().map_or(true, |epoch| self.holds(*epoch, version))).await;
+        let failed = |message: String| StatementError::View { view: self.name.clone(), message };
+        match reached.as_deref() {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failed(error.to_string())),
+            Err(_) => Err(failed("its query has ended".to_owned())),
+        }
+    }
+
+    /// Whether epochs up to `epoch` have all commits up to `version`, and all rows of bounded sources.
+    fn holds(&self, epoch: Epoch, version: u64) -> bool {
+        let sources = self.counters.sources.iter().filter(|(id, _)| self.awaited.contains(id));
+        epoch == Epoch::END
+            || sources.into_iter().all(|(_, source)| {
+                let last = source.last_epoch.load(Ordering::Acquire);
+                let read = last > 0 && Epoch(last) <= epoch;
+                read || source.covered(epoch).is_some_and(|covered| covered >= version)
+            })
+    }
+}
+
+impl Drop for Materialized {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// Commits each finished epoch of a query's changes to a table, in one step.
+async fn keep(mut running: Running, tables: Arc<Tables>, id: TableId, kept: watch::Sender<Result<Epoch, ExecError>>) {
+    let mut open: Vec<Frame> = Vec::new();
+    while let Some(delivery) = running.results.recv().await {
+        match delivery {
+            Delivery::Frame(frame) => open.push(frame),
+            Delivery::Progress(epoch) => {
+                let (finished, later) = open.into_iter().partition(|frame| frame.epoch <= epoch);
+                open = later;
+                let changes: Vec<Frame> = finished;
+                if !changes.is_empty() {
+                    let changes = changes.into_iter().map(|f| Change { rows: f.batch, weights: f.weights }).collect();
+                    if let Err(error) = tables.commit(id, changes) {
+                        let _ = kept.send_replace(Err(error));
+                        return;
+                    }
+                }
+                let _ = kept.send_replace(Ok(epoch));
+            }
+        }
+    }
+    if let Err(error) = running.end().await {
+        let _ = kept.send_replace(Err(error));
+    }
+    // The senders live as long as somebody may ask.
+    kept.closed().await;
+}

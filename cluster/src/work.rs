@@ -1,0 +1,203 @@
+//! What is left of a statement when it is planned: rows to store, or to send to a sink.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use thetis_executor::changes::{changes_batch, changes_schema};
+use thetis_executor::export::Export;
+use thetis_executor::table::Change;
+use thetis_executor::task::Delivery;
+use thetis_parser::ast::Ident;
+use thetis_planner::catalog::{Relation, Table, fold};
+use thetis_planner::connector::TableId;
+use thetis_planner::physical::SinkMode;
+use thetis_planner::{Plan, SinkSpec};
+
+use crate::database::Database;
+use crate::error::StatementError;
+use crate::link::Running;
+
+/// What a statement has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The SQL command, as in `CREATE TABLE`.
+    pub command: &'static str,
+    /// Rows that it has changed, if it is a statement that changes rows.
+    pub rows: Option<u64>,
+}
+
+impl Completion {
+    pub(crate) fn of(command: &'static str) -> Self {
+        Self { command, rows: None }
+    }
+}
+
+impl std::fmt::Display for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.command)?;
+        self.rows.map_or(Ok(()), |rows| write!(f, " {rows}"))
+    }
+}
+
+/// Work on rows.
+#[derive(Debug)]
+pub struct Work {
+    /// The query that gives the rows.
+    pub(crate) plan: Plan,
+    pub(crate) target: Target,
+}
+
+/// What is done with the rows.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// They are added to a table.
+    Insert(TableId),
+    /// They are taken away from a table.
+    Delete(TableId),
+    /// Their first half is taken away from a table, their second half added.
+    Update(TableId),
+    /// They are the first rows of a new table.
+    NewTable { name: Ident, schema: SchemaRef, or_replace: bool },
+    /// They go to a sink.
+    Sink(SinkSpec),
+}
+
+impl Work {
+    /// What the user should be told about the query.
+    pub fn notices(&self) -> &[String] {
+        &self.plan.notices
+    }
+
+    pub(crate) async fn perform(self, database: &Database) -> Result<Completion, StatementError> {
+        let Self { plan, target } = self;
+        let completion = |command, rows: u64| Completion { command, rows: Some(rows) };
+        match target {
+            Target::Insert(id) => {
+                let rows = database.collect(&plan).await?;
+                let count = count(&rows);
+                database.tables().commit(id, rows)?;
+                Ok(completion("INSERT", count))
+            }
+            Target::Delete(id) => {
+                let _alone = database.deleting.lock().await;
+                let rows = database.collect(&plan).await?;
+                let count = count(&rows);
+                database.tables().commit(id, rows.into_iter().map(|change| Change::deletes(change.rows)).collect())?;
+                Ok(completion("DELETE", count))
+            }
+            Target::Update(id) => {
+                let _alone = database.deleting.lock().await;
+                let rows = database.collect(&plan).await?;
+                let count = count(&rows);
+                let changes = rows.iter().map(|change| halves(&change.rows)).collect::<Result<Vec<_>, _>>()?;
+                database.tables().commit(id, changes.into_iter().flatten().collect())?;
+                Ok(completion("UPDATE", count))
+            }
+            Target::NewTable { name, schema, or_replace } => {
+                database.catalog().check_free(&name, "table", or_replace)?;
+                let rows = database.collect(&plan).await?;
+                let count = count(&rows);
+                new_table(database, &name, schema, or_replace, rows)?;
+                Ok(completion("CREATE TABLE", count))
+            }
+            Target::Sink(spec) => {
+                let running = database.start(&plan).await?;
+                let rows = export(database, &plan, running, &spec).await?;
+                Ok(completion("INSERT", rows))
+            }
+        }
+    }
+}
+
+/// Adds a table with its first rows to the catalogue.
+pub(crate) fn new_table(
+    database: &Database,
+    name: &Ident,
+    columns: SchemaRef,
+    or_replace: bool,
+    rows: Vec<Change>,
+) -> Result<(), StatementError> {
+    let (id, count) = database.tables().create(Arc::clone(&columns));
+    let filled = if rows.is_empty() { Ok(0) } else { database.tables().commit(id, rows) };
+    let table = Table { name: fold(name), columns, id, rows: count, definition: None };
+    let added = filled
+        .map_err(StatementError::from)
+        .and_then(|_| Ok(database.catalog_mut().add(name, Relation::Table(Arc::new(table)), or_replace)?));
+    match added {
+        Ok(Some(Relation::Table(replaced))) => database.forget(replaced.id),
+        Ok(_) => {}
+        Err(error) => {
+            database.forget(id);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+fn count(rows: &[Change]) -> u64 {
+    rows.iter().map(|change| change.rows.num_rows() as u64).sum()
+}
+
+/// The old rows as deletes and the new ones as inserts.
+fn halves(rows: &RecordBatch) -> Result<[Change; 2], StatementError> {
+    let columns = rows.num_columns() / 2;
+    let half = |from: usize| {
+        let positions: Vec<usize> = (from..from + columns).collect();
+        rows.project(&positions).map_err(thetis_executor::ExecError::from)
+    };
+    Ok([Change::deletes(half(0)?), Change::inserts(half(columns)?)])
+}
+
+/// Writes what a query delivers until it ends; the number of rows. What came before an error or a
+/// cancel is written.
+async fn export(database: &Database, plan: &Plan, running: Running, spec: &SinkSpec) -> Result<u64, StatementError> {
+    let is_changelog = is_changelog(plan);
+    let result = Arc::new(Schema::new(plan.dag.sink().schema.fields().clone()));
+    let schema = if is_changelog { changes_schema(&result) } else { result };
+    let sink = Export::open(spec, &schema)?;
+    // The task outlives a caller that no longer waits: it ends the file as it should be.
+    let stop = StopOnDrop(running.stop.clone());
+    let written = database.runtime().spawn(write(running, sink, is_changelog.then_some(schema)));
+    let rows = written
+        .await
+        .map_err(|error| thetis_executor::ExecError::Internal(format!("the sink's task failed: {error}")))?;
+    drop(stop);
+    rows
+}
+
+struct StopOnDrop(tokio::sync::watch::Sender<bool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+async fn write(mut running: Running, mut sink: Export, changes: Option<SchemaRef>) -> Result<u64, StatementError> {
+    let mut rows = 0;
+    while let Some(delivery) = running.results.recv().await {
+        match delivery {
+            Delivery::Frame(frame) => {
+                let batch = match &changes {
+                    Some(schema) => changes_batch(&frame, schema)?,
+                    None => frame.batch,
+                };
+                rows += batch.num_rows() as u64;
+                tokio::task::block_in_place(|| sink.write(&batch))?;
+            }
+            // What is finished can be read by others.
+            Delivery::Progress(_) => tokio::task::block_in_place(|| sink.flush())?,
+        }
+    }
+    let ended = running.end().await;
+    tokio::task::block_in_place(|| sink.finish())?;
+    ended?;
+    Ok(rows)
+}
+
+/// Whether rows of a plan's result carry epoch and sign.
+pub fn is_changelog(plan: &Plan) -> bool {
+    use thetis_planner::physical::OperatorKind;
+    matches!(&plan.dag.sink().kind, OperatorKind::Sink(sink) if sink.mode == SinkMode::Changelog)
+}

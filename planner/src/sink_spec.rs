@@ -1,0 +1,231 @@
+//! Where `INSERT INTO sink` sends rows: the typed form of `CREATE SINK ... WITH (...)`.
+
+use thetis_parser::{CreateSink, Position, StreamOption};
+
+use crate::error::{PlanError, PlanErrorKind};
+
+/// What a sink is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SinkSpec {
+    /// A file.
+    File(FileSink),
+    /// Standard output of this process.
+    Stdout(SinkFormat),
+    /// Nowhere: rows are counted.
+    Blackhole,
+}
+
+/// A file that rows are written to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSink {
+    /// Its path.
+    pub path: String,
+    /// Its format.
+    pub format: SinkFormat,
+    /// What an INSERT does when the file is there.
+    pub if_exists: IfExists,
+}
+
+/// Formats of files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkFormat {
+    /// Comma-separated values with a header.
+    Csv,
+    /// One JSON object per line.
+    Ndjson,
+    /// Apache Parquet.
+    Parquet,
+}
+
+impl SinkFormat {
+    const NAMES: [(&'static str, Self); 5] = [
+        ("csv", Self::Csv),
+        ("ndjson", Self::Ndjson),
+        ("jsonl", Self::Ndjson),
+        ("json", Self::Ndjson),
+        ("parquet", Self::Parquet),
+    ];
+
+    /// Name as in `format = '...'`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Ndjson => "ndjson",
+            Self::Parquet => "parquet",
+        }
+    }
+
+    fn of(name: &str) -> Option<Self> {
+        Self::NAMES.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, format)| format)
+    }
+
+    /// The format that a path's ending names.
+    fn of_path(path: &str) -> Option<Self> {
+        path.rsplit_once('.').and_then(|(_, ending)| Self::of(ending))
+    }
+}
+
+/// What an INSERT does with a file that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfExists {
+    /// Adds rows at its end: csv and ndjson can.
+    Append,
+    /// Begins it anew.
+    Replace,
+    /// Refuses.
+    Fail,
+}
+
+#[derive(Default)]
+struct Draft {
+    connector: Option<Connector>,
+    path: Option<String>,
+    format: Option<SinkFormat>,
+    if_exists: Option<IfExists>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connector {
+    File,
+    Stdout,
+    Blackhole,
+}
+
+struct OptionRow {
+    name: &'static str,
+    takes: &'static str,
+    of: &'static [Connector],
+    set: fn(&mut Draft, &str) -> Option<()>,
+}
+
+const TABLE: [OptionRow; 4] = [
+    OptionRow {
+        name: "connector",
+        takes: "'file', 'stdout' or 'blackhole'",
+        of: &[Connector::File, Connector::Stdout, Connector::Blackhole],
+        set: |draft, text| {
+            draft.connector = Some(match text.to_lowercase().as_str() {
+                "file" => Connector::File,
+                "stdout" => Connector::Stdout,
+                "blackhole" => Connector::Blackhole,
+                _ => return None,
+            });
+            Some(())
+        },
+    },
+    OptionRow {
+        name: "path",
+        takes: "a file's path, as in 'out.csv'",
+        of: &[Connector::File],
+        set: |draft, text| {
+            draft.path = Some(text.to_owned()).filter(|text| !text.is_empty());
+            draft.path.as_ref().map(|_| ())
+        },
+    },
+    OptionRow {
+        name: "format",
+        takes: "'csv', 'ndjson' or 'parquet'",
+        of: &[Connector::File, Connector::Stdout],
+        set: |draft, text| {
+            draft.format = Some(SinkFormat::of(text)?);
+            Some(())
+        },
+    },
+    OptionRow {
+        name: "if_exists",
+        takes: "'append', 'replace' or 'fail'",
+        of: &[Connector::File],
+        set: |draft, text| {
+            draft.if_exists = Some(match text.to_lowercase().as_str() {
+                "append" => IfExists::Append,
+                "replace" => IfExists::Replace,
+                "fail" => IfExists::Fail,
+                _ => return None,
+            });
+            Some(())
+        },
+    },
+];
+
+impl SinkSpec {
+    /// The sink of a `CREATE SINK`.
+    ///
+    /// # Errors
+    /// Unknown options (with a suggestion), values that an option does not take, no path.
+    pub fn of(sink: &CreateSink) -> Result<Self, PlanError> {
+        let mut draft = Draft::default();
+        for option in &sink.options {
+            let row = row(option)?;
+            (row.set)(&mut draft, &option.value).ok_or_else(|| {
+                let message = format!("'{}' is not a value for option {}", option.value, row.name);
+                PlanError::new(PlanErrorKind::Setting, message)
+                    .hint(format!("{} takes {}", row.name, row.takes))
+                    .at(option.position)
+            })?;
+        }
+        let at = Position::of_span(sink.name.span);
+        let connector = draft.connector.or(draft.path.as_ref().map(|_| Connector::File)).ok_or_else(|| {
+            PlanError::new(PlanErrorKind::Setting, format!("sink {} goes nowhere", sink.name.value))
+                .at(at)
+                .hint("say where: WITH (connector = 'file', path = 'out.csv'), or 'stdout', or 'blackhole'")
+        })?;
+        for option in &sink.options {
+            let row = row(option)?;
+            if !row.of.contains(&connector) {
+                let message = format!("option {} is not one of this connector", row.name);
+                return Err(PlanError::new(PlanErrorKind::Setting, message).at(Position::of_span(option.key.span)));
+            }
+        }
+        match connector {
+            Connector::Blackhole => Ok(Self::Blackhole),
+            Connector::Stdout if draft.format == Some(SinkFormat::Parquet) => {
+                Err(PlanError::unsupported("parquet on standard output is not supported", "write it to a file").at(at))
+            }
+            Connector::Stdout => Ok(Self::Stdout(draft.format.unwrap_or(SinkFormat::Csv))),
+            Connector::File => draft.file(sink),
+        }
+    }
+
+    /// As `SHOW SINKS` describes it.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::File(file) => format!("{} {}", file.format.name(), file.path),
+            Self::Stdout(format) => format!("{} on standard output", format.name()),
+            Self::Blackhole => "blackhole".to_owned(),
+        }
+    }
+}
+
+impl Draft {
+    fn file(self, sink: &CreateSink) -> Result<SinkSpec, PlanError> {
+        let at = Position::of_span(sink.name.span);
+        let path = self.path.ok_or_else(|| {
+            PlanError::new(PlanErrorKind::Setting, format!("sink {} has no path", sink.name.value))
+                .at(at)
+                .hint("say where its rows go: WITH (connector = 'file', path = 'out.csv')")
+        })?;
+        let format = self.format.or_else(|| SinkFormat::of_path(&path)).unwrap_or(SinkFormat::Csv);
+        let if_exists = match (format, self.if_exists) {
+            (SinkFormat::Parquet, Some(IfExists::Append)) => {
+                return Err(PlanError::unsupported(
+                    "a parquet file cannot be appended to",
+                    "use if_exists = 'replace' or 'fail', or write csv or ndjson",
+                )
+                .at(at));
+            }
+            (SinkFormat::Parquet, None) => IfExists::Fail,
+            (_, chosen) => chosen.unwrap_or(IfExists::Append),
+        };
+        Ok(SinkSpec::File(FileSink { path, format, if_exists }))
+    }
+}
+
+fn row(option: &StreamOption) -> Result<&'static OptionRow, PlanError> {
+    TABLE.iter().find(|row| option.key.value.eq_ignore_ascii_case(row.name)).ok_or_else(|| {
+        let names = TABLE.iter().map(|row| row.name);
+        PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
+            .hint(format!("the options of a sink are {}", names.clone().collect::<Vec<_>>().join(", ")))
+            .suggest(&option.key.value.to_lowercase(), names)
+            .at(Position::of_span(option.key.span))
+    })
+}

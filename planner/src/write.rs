@@ -1,0 +1,212 @@
+//! INSERT, UPDATE and DELETE as queries: what they read becomes a plan, what they do with its rows is
+//! for who stores the table.
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion_common::{Column, ScalarValue};
+use datafusion_expr::{Expr, cast, lit};
+use thetis_parser::ast::{self, Ident, Query, SetExpr, TableWithJoins};
+use thetis_parser::{Delete, Insert, Position, Update};
+
+use crate::catalog::{Catalog, Relation, Table, fold};
+use crate::error::{PlanError, PlanErrorKind};
+use crate::logical::{Resolved, resolve};
+
+/// The stored table that a statement changes.
+///
+/// # Errors
+/// No such relation, or one that cannot be changed.
+pub fn stored_table<'a>(catalog: &'a Catalog, name: &Ident) -> Result<&'a Table, PlanError> {
+    match catalog.resolve(name)? {
+        Relation::Table(table) if table.definition.is_none() => Ok(table),
+        other => Err(PlanError::new(
+            PlanErrorKind::Semantic,
+            format!("'{}' is a {}, whose rows cannot be changed", fold(name), other.kind()),
+        )
+        .at(Position::of_span(name.span))
+        .hint("INSERT, UPDATE and DELETE change tables made by CREATE TABLE name (columns)")),
+    }
+}
+
+/// The rows of an INSERT as the table has them: its columns, cast to its types.
+///
+/// # Errors
+/// Whatever is wrong with the query, or a number of columns that does not fit.
+pub fn insert(
+    insert: &Insert,
+    table: &Table,
+    catalog: &Catalog,
+    parameters: &[DataType],
+) -> Result<Resolved, PlanError> {
+    let rows = resolve(&insert.query, catalog, parameters)?;
+    let given = rows.schema().fields().len();
+    let targets = targets(insert, &table.columns)?;
+    if given != targets.len() {
+        let message = format!("INSERT has {given} values for {} columns", targets.len());
+        return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(insert.target.span)));
+    }
+    let values = rows.schema().columns();
+    let columns = table.columns.fields().iter().enumerate().map(|(position, field)| {
+        match targets.iter().position(|target| *target == position) {
+            Some(value) => to_type(Expr::Column(values[value].clone()), field.data_type()),
+            None => typed_null(field.data_type()),
+        }
+        .alias(field.name())
+    });
+    let columns = columns.collect();
+    rows.project(columns)
+}
+
+/// The rows that a DELETE takes away.
+///
+/// # Errors
+/// Whatever is wrong with the condition.
+pub fn delete(
+    delete: &Delete,
+    table: &Table,
+    catalog: &Catalog,
+    parameters: &[DataType],
+) -> Result<Resolved, PlanError> {
+    let items = old_columns(&table.columns, &delete.table.from);
+    resolve(&select(items, &delete.table.from, delete.condition.clone()), catalog, parameters)
+}
+
+/// The rows that an UPDATE changes: the columns as they were, then as they will be.
+///
+/// # Errors
+/// Whatever is wrong with the condition or the values.
+pub fn update(
+    update: &Update,
+    table: &Table,
+    catalog: &Catalog,
+    parameters: &[DataType],
+) -> Result<Resolved, PlanError> {
+    let mut values: Vec<Option<&ast::Expr>> = vec![None; table.columns.fields().len()];
+    for (column, value) in &update.assignments {
+        let place = &mut values[position(column, &table.columns)?];
+        if place.replace(value).is_some() {
+            let message = format!("column '{column}' is assigned twice");
+            return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(column.span)));
+        }
+    }
+    let old = old_columns(&table.columns, &update.table.from);
+    let new = values.iter().zip(&old).enumerate().map(|(i, (value, old))| ast::SelectItem::ExprWithAlias {
+        expr: match (value, old) {
+            (Some(value), _) => (*value).clone(),
+            (None, ast::SelectItem::ExprWithAlias { expr, .. } | ast::SelectItem::UnnamedExpr(expr)) => expr.clone(),
+            (None, _) => ast::Expr::value(ast::Value::Null),
+        },
+        alias: quoted(&format!("new {i}")),
+    });
+    let items = old.iter().cloned().chain(new).collect();
+    let rows = resolve(&select(items, &update.table.from, update.condition.clone()), catalog, parameters)?;
+    let columns = rows.schema().columns();
+    let fields = table.columns.fields();
+    let (was, becomes) = columns.split_at(fields.len());
+    let typed = |columns: &[Column], name: &str| -> Vec<Expr> {
+        let pairs = columns.iter().zip(fields).enumerate();
+        pairs
+            .map(|(i, (column, field))| {
+                to_type(Expr::Column(column.clone()), field.data_type()).alias(format!("{name} {i}"))
+            })
+            .collect()
+    };
+    let exprs = typed(was, "old").into_iter().chain(typed(becomes, "new")).collect();
+    rows.project(exprs)
+}
+
+/// A query under new names for its columns; none keeps them.
+///
+/// # Errors
+/// Another number of names than columns, or two columns of one name.
+pub fn renamed(query: Resolved, names: &[Ident], owner: &Ident) -> Result<Resolved, PlanError> {
+    let at = Position::of_span(owner.span);
+    let columns = query.schema().columns();
+    if !names.is_empty() && names.len() != columns.len() {
+        let message = format!("{owner} names {} columns, its query has {}", names.len(), columns.len());
+        return Err(PlanError::new(PlanErrorKind::Semantic, message).at(at));
+    }
+    let named: Vec<String> = match names {
+        [] => columns.iter().map(|column| column.name.clone()).collect(),
+        names => names.iter().map(fold).collect(),
+    };
+    if let Some((_, twice)) = named.iter().enumerate().find(|(i, name)| named[..*i].contains(name)) {
+        let message = format!("{owner} would have two columns '{twice}'");
+        return Err(PlanError::new(PlanErrorKind::Duplicate, message).at(at).hint("rename one with AS"));
+    }
+    let exprs = columns.into_iter().zip(named).map(|(column, name)| Expr::Column(column).alias(name));
+    query.project(exprs.collect())
+}
+
+/// Positions of the columns that an INSERT gives, in its order.
+fn targets(insert: &Insert, columns: &SchemaRef) -> Result<Vec<usize>, PlanError> {
+    if insert.columns.is_empty() {
+        return Ok((0..columns.fields().len()).collect());
+    }
+    let mut targets = Vec::with_capacity(insert.columns.len());
+    for column in &insert.columns {
+        let target = position(column, columns)?;
+        if targets.contains(&target) {
+            let message = format!("column '{column}' is named twice");
+            return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(column.span)));
+        }
+        targets.push(target);
+    }
+    Ok(targets)
+}
+
+fn position(column: &Ident, columns: &SchemaRef) -> Result<usize, PlanError> {
+    let name = fold(column);
+    columns.index_of(&name).map_err(|_| {
+        let names = columns.fields().iter().map(|field| field.name().as_str());
+        PlanError::new(PlanErrorKind::UndefinedColumn, format!("there is no column '{name}'"))
+            .hint(format!("the columns are {}", names.clone().collect::<Vec<_>>().join(", ")))
+            .suggest(&name, names)
+            .at(Position::of_span(column.span))
+    })
+}
+
+fn to_type(expr: Expr, data_type: &DataType) -> Expr {
+    cast(expr, data_type.clone())
+}
+
+fn typed_null(data_type: &DataType) -> Expr {
+    ScalarValue::try_from(data_type).map_or_else(|_| cast(lit(ScalarValue::Null), data_type.clone()), lit)
+}
+
+fn quoted(name: &str) -> Ident {
+    Ident::with_quote('"', name)
+}
+
+/// The table's columns, qualified by its name or alias, each under a name of its own.
+fn old_columns(columns: &SchemaRef, from: &TableWithJoins) -> Vec<ast::SelectItem> {
+    let table = match &from.relation {
+        ast::TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.clone()),
+        ast::TableFactor::Table { name, .. } => name.0.last().and_then(|part| part.as_ident()).cloned(),
+        _ => None,
+    };
+    let columns = columns.fields().iter().enumerate().map(|(i, field)| {
+        let parts = table.iter().cloned().chain([quoted(field.name())]).collect();
+        ast::SelectItem::ExprWithAlias {
+            expr: ast::Expr::CompoundIdentifier(parts),
+            alias: quoted(&format!("old {i}")),
+        }
+    });
+    columns.collect()
+}
+
+/// `SELECT items FROM from WHERE condition`.
+fn select(items: Vec<ast::SelectItem>, from: &TableWithJoins, condition: Option<ast::Expr>) -> Query {
+    let mut query = TEMPLATE.clone();
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.projection = items;
+        select.from = vec![from.clone()];
+        select.selection = condition;
+    }
+    query
+}
+
+static TEMPLATE: std::sync::LazyLock<Query> =
+    std::sync::LazyLock::new(|| match thetis_parser::parse_statement("SELECT 1") {
+        Ok(thetis_parser::Statement::Query(query)) => *query,
+        _ => unreachable!("invariant: this text is a query"),
+    });
