@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion_common::DFSchema;
-use datafusion_expr::expr::{AggregateFunction as Call, Alias};
+use datafusion_expr::expr::{AggregateFunction as Call, AggregateFunctionParams, Alias};
 use datafusion_expr::{Expr, ExprSchemable, logical_plan};
 
 use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys};
@@ -68,19 +68,7 @@ fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
             "leave it out: aggregates pass over NULLs",
         ));
     }
-    let constant = |e: &Expr| matches!(e, Expr::Literal(value, _) if !value.is_null());
-    let (arguments, delimiter) = match (function, params.args.as_slice()) {
-        (F::StringAgg, [value, delimiter]) => (std::slice::from_ref(value), Some(delimiter_of(delimiter)?)),
-        // COUNT(1) is COUNT(*).
-        (F::Count, arguments) if !params.distinct && arguments.iter().all(constant) => (&arguments[..0], None),
-        (F::Count, arguments) | (_, arguments @ [_]) => (arguments, None),
-        _ => {
-            return Err(PlanError::unsupported(
-                format!("this form of {name} is not supported: {expr}"),
-                "give it one argument; COUNT may have several",
-            ));
-        }
-    };
+    let (arguments, delimiter) = arguments_of(function, params)?;
     let order = if function == F::StringAgg { sort_keys(&params.order_by, schema)? } else { Vec::new() };
     let arguments = scalars(arguments, schema)?;
     if params.distinct && order.iter().any(|key| !arguments.contains(&key.expr)) {
@@ -99,6 +87,34 @@ fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
         delimiter,
         filter: params.filter.as_deref().map(|filter| ScalarExpr::of(filter, schema)).transpose()?,
         output: expr.get_type(schema)?,
+    })
+}
+
+/// The arguments that are values, and STRING_AGG's delimiter.
+fn arguments_of(
+    function: AggregateFunction,
+    params: &AggregateFunctionParams,
+) -> Result<(&[Expr], Option<String>), PlanError> {
+    use AggregateFunction as F;
+    let constant = |e: &Expr| matches!(e, Expr::Literal(value, _) if !value.is_null());
+    Ok(match (function, params.args.as_slice()) {
+        (F::StringAgg, [value, delimiter]) => (std::slice::from_ref(value), Some(delimiter_of(delimiter)?)),
+        (F::Count, arguments) if !arguments.iter().all(constant) => (arguments, None),
+        // COUNT(*) comes as COUNT(1), and COUNT(DISTINCT *) as COUNT(DISTINCT 1), which would be 1.
+        (F::Count, _) if !params.distinct => (&[], None),
+        (F::Count, _) => {
+            return Err(PlanError::unsupported(
+                "COUNT(DISTINCT *) and COUNT(DISTINCT constant) are not supported",
+                "name the columns, as in COUNT(DISTINCT a, b)",
+            ));
+        }
+        (_, arguments @ [_]) => (arguments, None),
+        (_, arguments) => {
+            return Err(PlanError::unsupported(
+                format!("{} of {} arguments is not supported", function.name(), arguments.len()),
+                "give it one argument; COUNT may have several",
+            ));
+        }
     })
 }
 
