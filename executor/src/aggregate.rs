@@ -15,7 +15,8 @@ use arrow::compute::take;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::physical::Aggregate;
+use thetis_planner::expr::ScalarExpr;
+use thetis_planner::physical::{Aggregate, AggregateCall};
 
 use self::accumulator::{Accumulator, Update, accumulator_for};
 use self::groups::Groups;
@@ -30,7 +31,7 @@ pub(crate) struct Aggregation {
     spec: Arc<Aggregate>,
     output: SchemaRef,
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    arguments: Vec<Argument>,
+    inputs: Vec<Inputs>,
     base: Table,
     open: BTreeMap<Epoch, Table>,
     /// The output row last emitted for each group of the base, as row bytes.
@@ -43,10 +44,40 @@ pub(crate) struct Aggregation {
     to_close: Epoch,
 }
 
+/// What a call reads of a row.
 #[derive(Debug)]
-struct Argument {
-    value: Option<Arc<dyn PhysicalExpr>>,
+struct Inputs {
+    values: Vec<Arc<dyn PhysicalExpr>>,
+    order: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,
+}
+
+impl Inputs {
+    fn new(call: &AggregateCall, input: &SchemaRef) -> Result<Self, ExecError> {
+        let order: Vec<ScalarExpr> = call.order.iter().map(|key| key.expr.clone()).collect();
+        Ok(Self {
+            values: compile_all(&call.arguments, input)?,
+            order: compile_all(&order, input)?,
+            filter: compile_all(call.filter.as_slice(), input)?.pop(),
+        })
+    }
+
+    /// Gives the rows of a frame to the call's accumulator.
+    fn update(&self, frame: &Frame, groups: &[u32], accumulator: &mut dyn Accumulator) -> Result<(), ExecError> {
+        let columns = |exprs: &[Arc<dyn PhysicalExpr>]| {
+            exprs.iter().map(|expr| evaluate(expr, &frame.batch).map(canonical_floats)).collect::<Result<Vec<_>, _>>()
+        };
+        let (values, order) = (columns(&self.values)?, columns(&self.order)?);
+        let filter = self.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
+        // NULL itself is a column without a bitmap.
+        let nulls: Vec<_> = values.iter().filter_map(|values| values.logical_nulls()).collect();
+        let kept = |row: usize| {
+            filter.as_ref().is_none_or(|filter| filter.value(row)) && nulls.iter().all(|nulls| nulls.is_valid(row))
+        };
+        let rows: Vec<u32> = (0..frame.rows()).filter(|row| kept(*row)).map(|row| row as u32).collect();
+        let weights = frame.weights.as_deref();
+        accumulator.update(&Update { values: &values, order: &order, rows: &rows, groups, weights })
+    }
 }
 
 /// Groups with the number of their rows and their accumulators.
@@ -94,23 +125,14 @@ impl Table {
 
 impl Aggregation {
     pub(crate) fn new(spec: Arc<Aggregate>, output: SchemaRef) -> Result<Self, ExecError> {
-        let one = |expr| compile_all(std::slice::from_ref(expr), &spec.input).map(|mut exprs| exprs.remove(0));
-        let arguments = spec
-            .aggregates
-            .iter()
-            .map(|call| {
-                Ok(Argument {
-                    value: call.argument.as_ref().map(one).transpose()?,
-                    filter: call.filter.as_ref().map(one).transpose()?,
-                })
-            })
-            .collect::<Result<_, ExecError>>()?;
+        let inputs = spec.aggregates.iter().map(|call| Inputs::new(call, &spec.input));
+        let inputs = inputs.collect::<Result<_, ExecError>>()?;
         let fields: Vec<_> = output.fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
         let key_fields = fields[..spec.groups.len()].to_vec();
         let key_converter = (!key_fields.is_empty()).then(|| RowConverter::new(key_fields)).transpose()?;
         Ok(Self {
             keys: compile_all(&spec.groups, &spec.input)?,
-            arguments,
+            inputs,
             base: Table::new(&spec)?,
             open: BTreeMap::new(),
             emitted: Vec::new(),
@@ -261,21 +283,8 @@ impl Operator for Aggregation {
         for (row, group) in groups.iter().enumerate() {
             table.rows[*group as usize] += frame.weight(row);
         }
-        for (argument, accumulator) in self.arguments.iter().zip(&mut table.accumulators) {
-            let values = argument.value.as_ref().map(|value| evaluate(value, &frame.batch)).transpose()?;
-            let values = values.map(canonical_floats);
-            let filter = argument.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
-            let kept = |row: usize| {
-                filter.as_ref().is_none_or(|filter| filter.value(row))
-                    && values.as_ref().is_none_or(|values| values.is_valid(row))
-            };
-            let used: Vec<u32> = (0..rows).filter(|row| kept(*row)).map(|row| row as u32).collect();
-            accumulator.update(&Update {
-                values: values.as_ref(),
-                rows: &used,
-                groups: &groups,
-                weights: frame.weights.as_deref(),
-            })?;
+        for (inputs, accumulator) in self.inputs.iter().zip(&mut table.accumulators) {
+            inputs.update(&frame, &groups, accumulator.as_mut())?;
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use crate::Plan;
 use crate::connector::SourceSpec;
 use crate::expr::ScalarExpr;
 use crate::physical::{
-    Aggregate, Alternative, Dag, Exchange, Join, LocalIndexKind, Operator, OperatorId, OperatorKind, Sink, SinkMode,
-    Step,
+    Aggregate, AggregateCall, Alternative, Dag, Exchange, Join, LocalIndexKind, Operator, OperatorId, OperatorKind,
+    Sink, SinkMode, SortKey, Step,
 };
 use crate::theta::{Bounds, IndexKey, Range};
 
@@ -208,16 +208,28 @@ fn explain_aggregate(aggregate: &Aggregate, out: &mut String) {
     if !aggregate.groups.is_empty() {
         let _ = writeln!(out, "  groups: {}", list(&aggregate.groups, &columns));
     }
-    let calls = aggregate.aggregates.iter().map(|call| {
-        let argument = call.argument.as_ref().map_or_else(|| "*".to_owned(), |argument| argument.display(&columns));
-        let distinct = if call.distinct { "DISTINCT " } else { "" };
-        let filter = call.filter.as_ref().map_or_else(String::new, |f| format!(" FILTER ({})", f.display(&columns)));
-        format!("{}({distinct}{argument}){filter}", call.function.name())
-    });
+    let calls = aggregate.aggregates.iter().map(|call| call_text(call, &columns));
     let calls = calls.collect::<Vec<_>>().join(", ");
     if !calls.is_empty() {
         let _ = writeln!(out, "  computes: {calls}");
     }
+}
+
+fn call_text(call: &AggregateCall, columns: &[String]) -> String {
+    let distinct = if call.distinct { "DISTINCT " } else { "" };
+    let mut arguments = if call.arguments.is_empty() { "*".to_owned() } else { list(&call.arguments, columns) };
+    if let Some(delimiter) = &call.delimiter {
+        let _ = write!(arguments, ", '{}'", delimiter.replace('\'', "''"));
+    }
+    let order =
+        if call.order.is_empty() { String::new() } else { format!(" ORDER BY {}", sort_keys(&call.order, columns)) };
+    let filter = call.filter.as_ref().map_or_else(String::new, |f| format!(" FILTER ({})", f.display(columns)));
+    format!("{}({distinct}{arguments}{order}){filter}", call.function.name())
+}
+
+fn sort_keys(keys: &[SortKey], columns: &[String]) -> String {
+    let text = |key: &SortKey| format!("{}{}", key.expr.display(columns), if key.descending { " DESC" } else { "" });
+    keys.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
 fn explain_sink(sink: &Sink, out: &mut String) {
@@ -230,10 +242,7 @@ fn explain_sink(sink: &Sink, out: &mut String) {
         SinkMode::Append { skip, limit } => format!("rows as they come{}", cut(*skip, *limit)),
         SinkMode::Changelog => "the changes of each epoch".to_owned(),
         SinkMode::Final { order, skip, limit } => {
-            let keys = order
-                .iter()
-                .map(|key| format!("{}{}", key.expr.display(&columns), if key.descending { " DESC" } else { "" }));
-            let keys = keys.collect::<Vec<_>>().join(", ");
+            let keys = sort_keys(order, &columns);
             let order = if keys.is_empty() { keys } else { format!(", ordered by {keys}") };
             format!("the result at the end{order}{}", cut(*skip, *limit))
         }

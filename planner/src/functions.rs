@@ -1,10 +1,14 @@
-//! The function library: DataFusion's scalar and aggregate functions, by name.
+//! The function library: DataFusion's scalar and aggregate functions, by name, and the aliases
+//! that other databases have for them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
+use arrow::datatypes::DataType;
+use datafusion_common::{DataFusionError, not_impl_err};
+use datafusion_expr::function::AccumulatorArgs;
 use datafusion_expr::planner::ExprPlanner;
-use datafusion_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF};
+use datafusion_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, HigherOrderUDF, ScalarUDF, Signature, Volatility};
 
 /// All scalar functions under their names and aliases.
 static SCALAR: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
@@ -16,13 +20,67 @@ static SCALAR: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
 
 static AGGREGATE: LazyLock<HashMap<String, Arc<AggregateUDF>>> = LazyLock::new(|| {
     let functions = datafusion_functions_aggregate::all_default_aggregate_functions();
-    by_name(functions.into_iter(), |f| f.name(), |f| f.aliases())
+    by_name(functions.into_iter().map(adapt), |f| f.name(), |f| f.aliases())
 });
 
 static HIGHER_ORDER: LazyLock<HashMap<String, Arc<HigherOrderUDF>>> = LazyLock::new(|| {
     let functions = datafusion_functions_nested::all_default_higher_order_functions();
     by_name(functions.into_iter(), |f| f.name(), |f| f.aliases())
 });
+
+/// An aggregate function as Thetis has it.
+fn adapt(function: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
+    let more: &[&'static str] = match function.name() {
+        "var" => &["variance"],
+        "bool_and" => &["every"],
+        "string_agg" => &["listagg"],
+        _ => &[],
+    };
+    match function.name() {
+        "var" | "var_pop" | "stddev" | "stddev_pop" => Arc::new(Spread::of(&function, more).into()),
+        _ if more.is_empty() => function,
+        _ => Arc::new(function.as_ref().clone().with_aliases(more.iter().copied())),
+    }
+}
+
+/// A variance or standard deviation that takes its argument as it is: DataFusion's would have it
+/// cast to DOUBLE first, and digits of whole numbers and decimals would be lost.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Spread {
+    name: String,
+    aliases: Vec<String>,
+    signature: Signature,
+}
+
+impl Spread {
+    fn of(function: &AggregateUDF, aliases: &[&str]) -> Self {
+        let aliases = function.aliases().iter().cloned().chain(aliases.iter().map(|alias| (*alias).to_owned()));
+        let signature = Signature::numeric(1, Volatility::Immutable);
+        Self { name: function.name().to_owned(), aliases: aliases.collect(), signature }
+    }
+}
+
+impl AggregateUDFImpl for Spread {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> Result<DataType, DataFusionError> {
+        Ok(DataType::Float64)
+    }
+
+    fn accumulator(&self, _arguments: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>, DataFusionError> {
+        not_impl_err!("{} is computed by the executor", self.name)
+    }
+}
 
 fn by_name<F>(
     functions: impl Iterator<Item = Arc<F>>,

@@ -248,6 +248,11 @@ fn suggest(error: PlanError) -> PlanError {
             let (field, valid_fields) = (field.clone(), valid_fields.clone());
             suggest_column(error, &field, &valid_fields)
         }
+        _ if error.message.starts_with("WITHIN GROUP") => PlanError::unsupported(
+            "WITHIN GROUP is not supported",
+            "write the order inside of the call, as in STRING_AGG(x, ',' ORDER BY y)",
+        )
+        .at(error.position),
         _ => suggest_function(error),
     }
 }

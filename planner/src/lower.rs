@@ -11,6 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::DFSchema;
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion_expr::expr::Sort;
 use datafusion_expr::logical_plan::{TableScan, Unnest, Values};
 use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Expr, LogicalPlan};
@@ -20,7 +21,9 @@ use crate::connector::SourceSpec;
 use crate::error::PlanError;
 use crate::expr::ScalarExpr;
 use crate::logical::StreamSource;
-use crate::physical::{Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, Source, Step, nullable};
+use crate::physical::{
+    Dag, Edge, EpochPolicy, Exchange, Operator, OperatorId, OperatorKind, SortKey, Source, Step, nullable,
+};
 use crate::settings::Settings;
 
 /// What a query's client wants to see.
@@ -363,6 +366,14 @@ impl Lowering<'_> {
             bounded: true,
         }
     }
+}
+
+fn sort_keys(keys: &[Sort], schema: &DFSchema) -> Result<Vec<SortKey>, PlanError> {
+    let key = |key: &Sort| {
+        let expr = ScalarExpr::of(&key.expr, schema)?;
+        Ok(SortKey { expr, descending: !key.asc, nulls_first: key.nulls_first })
+    };
+    keys.iter().map(key).collect()
 }
 
 fn scalars(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanError> {

@@ -235,10 +235,15 @@ pub struct Aggregate {
 pub struct AggregateCall {
     /// Which function.
     pub function: AggregateFunction,
-    /// Its argument; `None` for `COUNT(*)`.
-    pub argument: Option<ScalarExpr>,
+    /// Its arguments, without STRING_AGG's delimiter; none for `COUNT(*)`. Rows in which one is NULL
+    /// are left out.
+    pub arguments: Vec<ScalarExpr>,
     /// `DISTINCT`.
     pub distinct: bool,
+    /// `ORDER BY` of STRING_AGG; the others do not depend on an order.
+    pub order: Vec<SortKey>,
+    /// What STRING_AGG writes between two values.
+    pub delimiter: Option<String>,
     /// `FILTER (WHERE ...)`.
     pub filter: Option<ScalarExpr>,
     /// Type of the result.
@@ -258,13 +263,40 @@ pub enum AggregateFunction {
     Min,
     /// Greatest value.
     Max,
+    /// Standard deviation of a sample.
+    StddevSamp,
+    /// Standard deviation of a population.
+    StddevPop,
+    /// Variance of a sample.
+    VarSamp,
+    /// Variance of a population.
+    VarPop,
+    /// Whether all are true.
+    BoolAnd,
+    /// Whether any is true.
+    BoolOr,
+    /// Values in a row, with a delimiter between them.
+    StringAgg,
 }
 
 impl AggregateFunction {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Count, Self::Sum, Self::Avg, Self::Min, Self::Max];
+    pub const ALL: [Self; 12] = [
+        Self::Count,
+        Self::Sum,
+        Self::Avg,
+        Self::Min,
+        Self::Max,
+        Self::StddevSamp,
+        Self::StddevPop,
+        Self::VarSamp,
+        Self::VarPop,
+        Self::BoolAnd,
+        Self::BoolOr,
+        Self::StringAgg,
+    ];
 
-    /// SQL name, lower case.
+    /// SQL name, lower case: that of the function in the library.
     pub fn name(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -272,6 +304,13 @@ impl AggregateFunction {
             Self::Avg => "avg",
             Self::Min => "min",
             Self::Max => "max",
+            Self::StddevSamp => "stddev",
+            Self::StddevPop => "stddev_pop",
+            Self::VarSamp => "var",
+            Self::VarPop => "var_pop",
+            Self::BoolAnd => "bool_and",
+            Self::BoolOr => "bool_or",
+            Self::StringAgg => "string_agg",
         }
     }
 }
@@ -313,7 +352,7 @@ pub enum SinkMode {
 /// One key of ORDER BY.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SortKey {
-    /// Over the sink's columns.
+    /// Over the input's columns.
     pub expr: ScalarExpr,
     /// DESC.
     pub descending: bool,

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper that cannot go on is a failed test")]
 
 pub mod oracle;
+pub mod prefixes;
 pub mod random;
 
 use std::collections::BTreeMap;

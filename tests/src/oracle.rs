@@ -217,9 +217,9 @@ fn group(aggregate: &logical_plan::Aggregate, rows: &RecordBatch) -> Tagged {
             other => other,
         };
         let Expr::AggregateFunction(function) = call else { panic!("not an aggregate: {call}") };
-        let argument = evaluate(&function.params.args[0], schema, rows);
         let output = expr.get_type(schema).unwrap();
-        let values = groups.values().map(|rows| one_group(function, &argument, rows, &output));
+        let call = Call::new(function, schema, rows);
+        let values = groups.values().map(|rows| call.of_group(rows, &output));
         columns.push(match ScalarValue::iter_to_array(values) {
             Ok(values) => values,
             // No groups at all.
@@ -229,31 +229,111 @@ fn group(aggregate: &logical_plan::Aggregate, rows: &RecordBatch) -> Tagged {
     Tagged { batch: batch(columns, groups.len()), epochs: vec![0; groups.len()] }
 }
 
-/// One aggregate of one group, in the plainest way.
-fn one_group(call: &AggregateFunction, argument: &ArrayRef, rows: &[u64], output: &DataType) -> ScalarValue {
-    let mut rows: Vec<usize> = rows.iter().map(|row| *row as usize).filter(|row| argument.is_valid(*row)).collect();
-    if call.params.distinct {
-        let mut seen = std::collections::HashSet::new();
-        rows.retain(|row| seen.insert(ScalarValue::try_from_array(argument, *row).unwrap()));
+/// An aggregate function with what it reads, for all rows.
+struct Call<'a> {
+    function: &'a AggregateFunction,
+    arguments: Vec<ArrayRef>,
+    order: Vec<ArrayRef>,
+    filter: Option<BooleanArray>,
+}
+
+impl<'a> Call<'a> {
+    fn new(function: &'a AggregateFunction, schema: &DFSchema, rows: &RecordBatch) -> Self {
+        let params = &function.params;
+        let column = |expr: &Expr| evaluate(expr, schema, rows);
+        Self {
+            function,
+            arguments: params.args.iter().map(column).collect(),
+            order: params.order_by.iter().map(|key| column(&key.expr)).collect(),
+            filter: params.filter.as_deref().map(|filter| column(filter).as_boolean().clone()),
+        }
     }
-    let name = call.func.name();
-    if name == "count" {
-        return ScalarValue::Int64(Some(rows.len() as i64));
+
+    /// The rows that count, once each value if they are to be distinct.
+    fn rows(&self, rows: &[u64]) -> Vec<usize> {
+        // A NULL delimiter is none.
+        let needed = if self.function.func.name() == "string_agg" { &self.arguments[..1] } else { &self.arguments };
+        let mut rows: Vec<usize> = rows.iter().map(|row| *row as usize).collect();
+        rows.retain(|row| self.filter.as_ref().is_none_or(|filter| filter.is_valid(*row) && filter.value(*row)));
+        rows.retain(|row| needed.iter().all(|argument| !cell(argument, *row).is_null()));
+        if self.function.params.distinct {
+            let mut seen = std::collections::HashSet::new();
+            rows.retain(|row| seen.insert(needed.iter().map(|argument| cell(argument, *row)).collect::<Vec<_>>()));
+        }
+        rows
     }
-    if rows.is_empty() {
-        return ScalarValue::try_from(output).unwrap();
+
+    /// The aggregate of one group, in the plainest way.
+    fn of_group(&self, rows: &[u64], output: &DataType) -> ScalarValue {
+        let rows = self.rows(rows);
+        let name = self.function.func.name();
+        let argument = &self.arguments[0];
+        match name {
+            "count" => ScalarValue::Int64(Some(rows.len() as i64)),
+            _ if rows.is_empty() => ScalarValue::try_from(output).unwrap(),
+            "min" | "max" => {
+                let values = rows.iter().map(|row| cell(argument, *row));
+                let order = |a: &ScalarValue, b: &ScalarValue| a.partial_cmp(b).unwrap();
+                if name == "min" { values.min_by(order) } else { values.max_by(order) }.unwrap()
+            }
+            "bool_and" => ScalarValue::Boolean(Some(rows.iter().all(|row| argument.as_boolean().value(*row)))),
+            "bool_or" => ScalarValue::Boolean(Some(rows.iter().any(|row| argument.as_boolean().value(*row)))),
+            "string_agg" => self.joined(rows),
+            "sum" | "avg" if *output != DataType::Float64 => exact_sum(name, argument, &rows, output),
+            _ => ScalarValue::Float64(of_floats(name, argument, &rows)),
+        }
     }
-    if matches!(name, "min" | "max") {
-        let values = rows.iter().map(|row| ScalarValue::try_from_array(argument, *row).unwrap());
-        let order = |a: &ScalarValue, b: &ScalarValue| a.partial_cmp(b).unwrap();
-        return if name == "min" { values.min_by(order) } else { values.max_by(order) }.unwrap();
+
+    fn joined(&self, mut rows: Vec<usize>) -> ScalarValue {
+        let text = |argument: &ArrayRef, row: usize| match cell(argument, row) {
+            value if value.is_null() => String::new(),
+            value => value.try_as_str().unwrap().unwrap().to_owned(),
+        };
+        rows.sort_by(|a, b| {
+            let keys = self.order.iter().zip(&self.function.params.order_by).map(|(key, how)| {
+                let (x, y) = (cell(key, *a), cell(key, *b));
+                match (x.is_null(), y.is_null()) {
+                    (false, false) if how.asc => x.partial_cmp(&y).unwrap(),
+                    (false, false) => y.partial_cmp(&x).unwrap(),
+                    (x, y) if how.nulls_first => y.cmp(&x),
+                    (x, y) => x.cmp(&y),
+                }
+            });
+            let values = text(&self.arguments[0], *a).cmp(&text(&self.arguments[0], *b));
+            keys.chain([values]).find(|order| order.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let delimiter = text(&self.arguments[1], rows[0]);
+        let values: Vec<String> = rows.iter().map(|row| text(&self.arguments[0], *row)).collect();
+        ScalarValue::LargeUtf8(Some(values.join(&delimiter)))
     }
-    if *output == DataType::Float64 {
-        let values = cast(argument, &DataType::Float64).unwrap();
-        let values = values.as_primitive::<arrow::datatypes::Float64Type>();
-        let sum: f64 = rows.iter().map(|row| values.value(*row)).sum();
-        return ScalarValue::Float64(Some(if name == "avg" { sum / rows.len() as f64 } else { sum }));
+}
+
+fn cell(column: &ArrayRef, row: usize) -> ScalarValue {
+    ScalarValue::try_from_array(column, row).unwrap()
+}
+
+/// A sum, a mean, or a spread around the mean in two passes.
+fn of_floats(name: &str, argument: &ArrayRef, rows: &[usize]) -> Option<f64> {
+    let values = cast(argument, &DataType::Float64).unwrap();
+    let values = values.as_primitive::<arrow::datatypes::Float64Type>();
+    let values: Vec<f64> = rows.iter().map(|row| values.value(*row)).collect();
+    let count = values.len() as f64;
+    let sum: f64 = values.iter().sum();
+    let mean = sum / count;
+    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
+    let sample = (values.len() > 1).then(|| squares / (count - 1.0));
+    match name {
+        "sum" => Some(sum),
+        "avg" => Some(mean),
+        "var" => sample,
+        "var_pop" => Some(squares / count),
+        "stddev" => sample.map(f64::sqrt),
+        "stddev_pop" => Some((squares / count).sqrt()),
+        other => panic!("the oracle does not know {other}"),
     }
+}
+
+fn exact_sum(name: &str, argument: &ArrayRef, rows: &[usize], output: &DataType) -> ScalarValue {
     let scale = |data_type: &DataType| if let DataType::Decimal128(_, scale) = data_type { *scale } else { 0 };
     let wide = cast(argument, &DataType::Decimal128(38, scale(argument.data_type()))).unwrap();
     let wide = wide.as_primitive::<arrow::datatypes::Decimal128Type>();

@@ -1,11 +1,13 @@
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use arrow::array::{AsArray, Float64Array, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema};
+use arrow::array::{AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, i256};
 use proptest::prelude::*;
-use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{AggregateCall, AggregateFunction};
+use thetis_planner::expr::{ScalarExpr, Unary};
+use thetis_planner::physical::{AggregateCall, AggregateFunction, SortKey};
 
+use super::accumulator::naive_variance;
 use super::*;
 
 /// Key, integer, float. Finite floats are quarters, so that the naive sum is exact.
@@ -20,11 +22,11 @@ struct Change {
 }
 
 fn changes() -> impl Strategy<Value = Vec<Vec<Change>>> {
-    let large = (1_i64 << 59) as f64;
+    let large = (1_i64 << 53) as f64;
     let float = prop_oneof![
         8 => (-12_i32..12).prop_map(|quarters| f64::from(quarters) / 4.0),
         // The small ones are rounded away in a plain sum.
-        1 => prop_oneof![Just(large), Just(-large)],
+        1 => prop_oneof![Just(large), Just(-large), Just(-0.0)],
         1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(f64::NEG_INFINITY)],
     ];
     let integer = prop::option::weighted(0.8, -4_i64..5);
@@ -59,30 +61,82 @@ fn epochs_of(changes: &[Vec<Change>], retracts: bool) -> Epochs {
     epochs
 }
 
+/// Positions in the input.
+const KEY: u32 = 0;
+const INT: u32 = 1;
+const FLOAT: u32 = 2;
+const BOOLEAN: u32 = 3;
+const TEXT: u32 = 4;
+
+fn call(function: AggregateFunction, arguments: &[u32], output: DataType) -> AggregateCall {
+    let arguments = arguments.iter().copied().map(ScalarExpr::Column).collect();
+    AggregateCall { function, arguments, distinct: false, order: Vec::new(), delimiter: None, filter: None, output }
+}
+
+fn distinct(call: AggregateCall) -> AggregateCall {
+    AggregateCall { distinct: true, ..call }
+}
+
+fn with_float(call: AggregateCall) -> AggregateCall {
+    let filter = ScalarExpr::Unary(Unary::IsNotNull, Box::new(ScalarExpr::Column(FLOAT)));
+    AggregateCall { filter: Some(filter), ..call }
+}
+
+fn joined(order: Option<u32>, delimiter: &str) -> AggregateCall {
+    let key = |column| SortKey { expr: ScalarExpr::Column(column), descending: true, nulls_first: false };
+    let order = order.into_iter().map(key).collect();
+    let call = call(AggregateFunction::StringAgg, &[TEXT], DataType::LargeUtf8);
+    AggregateCall { order, delimiter: Some(delimiter.to_owned()), ..call }
+}
+
+/// The calls, in the order in which [`naive_row`] has their results.
 fn calls() -> Vec<AggregateCall> {
-    use AggregateFunction::{Avg, Count, Max, Min, Sum};
-    let (int, float) = (DataType::Int64, DataType::Float64);
-    let of_ints = [(Count, false), (Sum, false), (Min, false), (Max, false), (Count, true), (Sum, true)];
-    let of_ints = of_ints.map(|(function, distinct)| (function, Some(1), distinct, &int));
-    let of_floats = [(Avg, 1), (Sum, 2), (Avg, 2), (Min, 2), (Max, 2)];
-    let of_floats = of_floats.map(|(function, column)| (function, Some(column), false, &float));
-    let all = [(Count, None, false, &int)].into_iter().chain(of_ints).chain(of_floats);
-    all.map(|(function, column, distinct, output)| {
-        let argument = column.map(ScalarExpr::Column);
-        AggregateCall { function, argument, distinct, filter: None, output: output.clone() }
-    })
-    .collect()
+    use AggregateFunction as F;
+    let int = |function| call(function, &[INT], DataType::Int64);
+    let double = |function, column| call(function, &[column], DataType::Float64);
+    vec![
+        call(F::Count, &[], DataType::Int64),
+        int(F::Count),
+        int(F::Sum),
+        int(F::Min),
+        int(F::Max),
+        distinct(int(F::Count)),
+        distinct(int(F::Sum)),
+        double(F::Avg, INT),
+        double(F::Sum, FLOAT),
+        double(F::Avg, FLOAT),
+        double(F::Min, FLOAT),
+        double(F::Max, FLOAT),
+        distinct(call(F::Count, &[INT, FLOAT], DataType::Int64)),
+        double(F::VarSamp, INT),
+        double(F::StddevPop, FLOAT),
+        with_float(double(F::StddevSamp, INT)),
+        distinct(double(F::VarPop, INT)),
+        call(F::BoolAnd, &[BOOLEAN], DataType::Boolean),
+        with_float(call(F::BoolOr, &[BOOLEAN], DataType::Boolean)),
+        joined(None, ", "),
+        joined(Some(FLOAT), ""),
+        with_float(distinct(joined(Some(TEXT), ";"))),
+    ]
 }
 
 fn operator(grouped: bool, retracts: bool) -> Aggregation {
     let field = |name: &str, data_type: &DataType| Field::new(name, data_type.clone(), true);
-    let (int, float) = (DataType::Int64, DataType::Float64);
-    let input = Arc::new(Schema::new(vec![field("k", &int), field("x", &int), field("f", &float)]));
-    let mut output: Vec<Field> = grouped.then(|| field("k", &int)).into_iter().collect();
+    let types = [DataType::Int64, DataType::Int64, DataType::Float64, DataType::Boolean, DataType::Utf8];
+    let input = Arc::new(Schema::new(types.iter().map(|data_type| field("c", data_type)).collect::<Vec<_>>()));
+    let mut output: Vec<Field> = grouped.then(|| field("k", &DataType::Int64)).into_iter().collect();
     output.extend(calls().iter().map(|call| field("a", &call.output)));
-    let groups = if grouped { vec![ScalarExpr::Column(0)] } else { Vec::new() };
+    let groups = if grouped { vec![ScalarExpr::Column(KEY)] } else { Vec::new() };
     let spec = Aggregate { input, groups, aggregates: calls(), input_retracts: retracts };
     Aggregation::new(Arc::new(spec), Arc::new(Schema::new(output))).unwrap()
+}
+
+fn boolean(row: &Row) -> Option<bool> {
+    row.1.map(|value| value > 0)
+}
+
+fn name(row: &Row) -> Option<String> {
+    row.1.map(|value| "é'".repeat(value.unsigned_abs() as usize))
 }
 
 fn frame(rows: &[(Row, i64)], epoch: u64, operator: &Aggregation) -> Frame {
@@ -90,6 +144,8 @@ fn frame(rows: &[(Row, i64)], epoch: u64, operator: &Aggregation) -> Frame {
         Arc::new(rows.iter().map(|(row, _)| row.0).collect::<Int64Array>()),
         Arc::new(rows.iter().map(|(row, _)| row.1).collect::<Int64Array>()),
         Arc::new(rows.iter().map(|(row, _)| row.2).collect::<Float64Array>()),
+        Arc::new(rows.iter().map(|(row, _)| boolean(row)).collect::<BooleanArray>()),
+        Arc::new(rows.iter().map(|(row, _)| name(row)).collect::<StringArray>()),
     ];
     let batch = RecordBatch::try_new(Arc::clone(&operator.spec.input), columns).unwrap();
     let plain = rows.iter().all(|(_, weight)| *weight == 1);
@@ -104,6 +160,8 @@ fn text<T: std::fmt::Debug>(value: Option<T>) -> String {
 fn output_row(frame: &Frame, row: usize) -> Vec<String> {
     let value = |column: &ArrayRef| match column.data_type() {
         DataType::Int64 => text(column.is_valid(row).then(|| column.as_primitive::<Int64Type>().value(row))),
+        DataType::Boolean => text(column.is_valid(row).then(|| column.as_boolean().value(row))),
+        DataType::LargeUtf8 => text(column.is_valid(row).then(|| column.as_string::<i64>().value(row))),
         _ => text(column.is_valid(row).then(|| column.as_primitive::<Float64Type>().value(row))),
     };
     frame.batch.columns().iter().map(value).collect()
@@ -111,12 +169,14 @@ fn output_row(frame: &Frame, row: usize) -> Vec<String> {
 
 fn naive_row(rows: &[Row]) -> Vec<String> {
     let ints: Vec<i64> = rows.iter().filter_map(|row| row.1).collect();
-    let floats: Vec<f64> = rows.iter().filter_map(|row| row.2).collect();
+    let floats: Vec<f64> = rows.iter().filter_map(|row| row.2).map(|float| float + 0.0).collect();
+    let with_float: Vec<Row> = rows.iter().filter(|row| row.2.is_some()).copied().collect();
     let distinct: BTreeSet<i64> = ints.iter().copied().collect();
     let total = ints.iter().copied().reduce(|a, b| a + b);
     let exact = floats.iter().map(|f| (f * 4.0) as i128).fold(0, i128::saturating_add) as f64 / 4.0;
     let plain: f64 = floats.iter().sum();
     let sum = (!floats.is_empty()).then_some(if plain.is_finite() { exact } else { plain });
+    let pairs: BTreeSet<_> = with_float.iter().filter_map(|row| Some((row.1?, (row.2? + 0.0).to_bits()))).collect();
     vec![
         rows.len().to_string(),
         ints.len().to_string(),
@@ -130,7 +190,47 @@ fn naive_row(rows: &[Row]) -> Vec<String> {
         text(sum.map(|sum| sum / floats.len() as f64)),
         text(floats.iter().copied().min_by(f64::total_cmp)),
         text(floats.iter().copied().max_by(f64::total_cmp)),
+        pairs.len().to_string(),
+        text(variance(AggregateFunction::VarSamp, rows)),
+        text(if plain.is_finite() || floats.is_empty() {
+            let quarters: Vec<i256> = floats.iter().map(|f| i256::from_i128((f * 4.0) as i128)).collect();
+            naive_variance(AggregateFunction::StddevPop, &quarters, 0).map(|deviation| deviation / 4.0)
+        } else {
+            Some(f64::NAN)
+        }),
+        text(variance(AggregateFunction::StddevSamp, &with_float)),
+        text({
+            let ints: Vec<i256> = distinct.iter().map(|value| i256::from_i128(i128::from(*value))).collect();
+            naive_variance(AggregateFunction::VarPop, &ints, 0)
+        }),
+        text(rows.iter().filter_map(boolean).reduce(|a, b| a && b)),
+        text(with_float.iter().filter_map(boolean).reduce(|a, b| a || b)),
+        text(naive_join(rows, ", ", false)),
+        text(naive_join(rows, "", true)),
+        text({
+            let names: BTreeSet<String> = with_float.iter().filter_map(name).collect();
+            (!names.is_empty()).then(|| names.into_iter().rev().collect::<Vec<_>>().join(";"))
+        }),
     ]
+}
+
+fn variance(function: AggregateFunction, rows: &[Row]) -> Option<f64> {
+    let ints: Vec<i256> = rows.iter().filter_map(|row| row.1).map(|value| i256::from_i128(i128::from(value))).collect();
+    naive_variance(function, &ints, 0)
+}
+
+/// The names, or ordered by the float, the greatest first and NULL last.
+fn naive_join(rows: &[Row], delimiter: &str, by_float: bool) -> Option<String> {
+    let mut rows: Vec<(Option<f64>, String)> = rows.iter().filter_map(|row| Some((row.2, name(row)?))).collect();
+    rows.sort_by(|(a, one), (b, other)| {
+        let order = match (a, b) {
+            _ if !by_float => Ordering::Equal,
+            (Some(a), Some(b)) => (b + 0.0).total_cmp(&(a + 0.0)),
+            (a, b) => b.is_some().cmp(&a.is_some()),
+        };
+        order.then_with(|| one.cmp(other))
+    });
+    (!rows.is_empty()).then(|| rows.into_iter().map(|(_, name)| name).collect::<Vec<_>>().join(delimiter))
 }
 
 type Changelog = BTreeMap<Vec<String>, i64>;
@@ -196,4 +296,22 @@ proptest! {
         }
         prop_assert!(emitted.next().is_none());
     }
+}
+
+#[test]
+fn a_string_that_is_too_long_is_an_error() {
+    let mut operator = operator(false, true);
+    let row = (Some(1), Some(4), None);
+    let mut rows = vec![(row, 1 << 40)];
+    operator.on_frame(0, frame(&rows, 1, &operator)).unwrap();
+    operator.on_progress(Epoch(1)).unwrap();
+    let error = operator.resume(&mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("STRING_AGG"), "{error}");
+    rows[0].1 = 3;
+    let mut out = Vec::new();
+    let mut operator = self::operator(false, true);
+    operator.on_frame(0, frame(&rows, 1, &operator)).unwrap();
+    operator.on_progress(Epoch(1)).unwrap();
+    operator.resume(&mut out).unwrap();
+    assert!(output_row(&out[0], 0).contains(&format!("{:?}", ["é'é'é'é'"; 3].join(", "))));
 }

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use datafusion_common::DFSchema;
-use datafusion_expr::expr::{AggregateFunction as Call, Alias};
+use datafusion_expr::expr::{AggregateFunction as Call, AggregateFunctionParams, Alias};
 use datafusion_expr::{Expr, ExprSchemable, logical_plan};
 
-use super::{Branch, Flow, Lowering, flow_schema, scalars};
+use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys};
 use crate::error::PlanError;
 use crate::expr::ScalarExpr;
 use crate::physical::{Aggregate, AggregateCall, AggregateFunction, Exchange, OperatorKind};
@@ -47,41 +47,101 @@ impl Lowering<'_> {
     }
 }
 
+/// The functions that work, for people.
+const KNOWN: &str = "COUNT, SUM, AVG, MIN, MAX, STDDEV, STDDEV_POP, VARIANCE, VAR_POP, BOOL_AND, BOOL_OR and \
+                     STRING_AGG are supported";
+
 fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
+    use AggregateFunction as F;
     let Call { func, params } = match expr {
         Expr::Alias(Alias { expr, .. }) => return call(expr, schema),
         Expr::AggregateFunction(call) => call,
-        other => {
-            return Err(PlanError::unsupported(
-                format!("{other} is not supported as an aggregate"),
-                "use COUNT, SUM, AVG, MIN and MAX",
-            ));
-        }
+        other => return Err(PlanError::unsupported(format!("{other} is not supported as an aggregate"), KNOWN)),
     };
     let name = func.name();
-    let function = AggregateFunction::ALL.into_iter().find(|f| f.name() == name).ok_or_else(|| {
-        PlanError::unsupported(
-            format!("aggregate function {name} is not supported"),
-            "COUNT, SUM, AVG, MIN and MAX are; variances follow from SUM(x), SUM(x * x) and COUNT(x)",
-        )
+    let function = F::ALL.into_iter().find(|f| f.name() == name).ok_or_else(|| {
+        PlanError::unsupported(format!("aggregate function {name} is not supported"), instead_of(name))
     })?;
-    if !params.order_by.is_empty() || params.null_treatment.is_some() || params.args.len() != 1 {
+    if params.null_treatment.is_some() {
         return Err(PlanError::unsupported(
-            format!("this form of {name} is not supported: {expr}"),
-            "give it one argument, without ORDER BY and IGNORE NULLS",
+            format!("IGNORE NULLS and RESPECT NULLS are not supported with {name}: {expr}"),
+            "leave it out: aggregates pass over NULLs",
         ));
     }
-    let argument = match &params.args[0] {
-        Expr::Literal(value, _) if function == AggregateFunction::Count && !value.is_null() && !params.distinct => None,
-        argument => Some(ScalarExpr::of(argument, schema)?),
-    };
+    let (arguments, delimiter) = arguments_of(function, params)?;
+    let order = if function == F::StringAgg { sort_keys(&params.order_by, schema)? } else { Vec::new() };
+    let arguments = scalars(arguments, schema)?;
+    if params.distinct && order.iter().any(|key| !arguments.contains(&key.expr)) {
+        return Err(PlanError::unsupported(
+            format!("with DISTINCT, {name} can be ordered by its first argument only: {expr}"),
+            "order by the argument, or make the rows distinct in a subquery with GROUP BY",
+        ));
+    }
     // The least of all values is the least of the distinct ones.
-    let distinct = params.distinct && !matches!(function, AggregateFunction::Min | AggregateFunction::Max);
+    let distinct = params.distinct && !matches!(function, F::Min | F::Max | F::BoolAnd | F::BoolOr);
     Ok(AggregateCall {
         function,
-        argument,
+        arguments,
         distinct,
+        order,
+        delimiter,
         filter: params.filter.as_deref().map(|filter| ScalarExpr::of(filter, schema)).transpose()?,
         output: expr.get_type(schema)?,
+    })
+}
+
+/// The arguments that are values, and STRING_AGG's delimiter.
+fn arguments_of(
+    function: AggregateFunction,
+    params: &AggregateFunctionParams,
+) -> Result<(&[Expr], Option<String>), PlanError> {
+    use AggregateFunction as F;
+    let constant = |e: &Expr| matches!(e, Expr::Literal(value, _) if !value.is_null());
+    Ok(match (function, params.args.as_slice()) {
+        (F::StringAgg, [value, delimiter]) => (std::slice::from_ref(value), Some(delimiter_of(delimiter)?)),
+        (F::Count, arguments) if !arguments.iter().all(constant) => (arguments, None),
+        // COUNT(*) comes as COUNT(1), and COUNT(DISTINCT *) as COUNT(DISTINCT 1), which would be 1.
+        (F::Count, _) if !params.distinct => (&[], None),
+        (F::Count, _) => {
+            return Err(PlanError::unsupported(
+                "COUNT(DISTINCT *) and COUNT(DISTINCT constant) are not supported",
+                "name the columns, as in COUNT(DISTINCT a, b)",
+            ));
+        }
+        (_, arguments @ [_]) => (arguments, None),
+        (_, arguments) => {
+            return Err(PlanError::unsupported(
+                format!("{} of {} arguments is not supported", function.name(), arguments.len()),
+                "give it one argument; COUNT may have several",
+            ));
+        }
+    })
+}
+
+/// What to write in place of an aggregate function that is not there.
+fn instead_of(name: &str) -> String {
+    let other = match name {
+        "array_agg" => "STRING_AGG(x, ',') gives the values as one text; ",
+        "approx_distinct" => "COUNT(DISTINCT x) is exact; ",
+        "any_value" | "first_value" | "last_value" | "nth_value" => "use MIN or MAX; ",
+        "corr" | "covar_pop" | "covar_samp" => "it follows from SUM(x * y), SUM(x), SUM(y) and COUNT(*); ",
+        _ if name.starts_with("regr_") => "it follows from SUM(x * y), SUM(x), SUM(y) and COUNT(*); ",
+        _ => "",
+    };
+    format!("{other}{KNOWN}")
+}
+
+/// STRING_AGG's second argument. NULL writes nothing between the values.
+fn delimiter_of(expr: &Expr) -> Result<String, PlanError> {
+    match expr {
+        Expr::Literal(value, _) if value.is_null() => Some(String::new()),
+        Expr::Literal(value, _) => value.try_as_str().flatten().map(str::to_owned),
+        _ => None,
+    }
+    .ok_or_else(|| {
+        PlanError::unsupported(
+            format!("a delimiter of STRING_AGG that is not a constant text is not supported: {expr}"),
+            "make it part of the value, as in STRING_AGG(x || delimiter, '')",
+        )
     })
 }

@@ -4,10 +4,9 @@ use datafusion_common::DFSchema;
 use datafusion_expr::logical_plan::{FetchType, Limit, SkipType, Sort};
 use datafusion_expr::{Expr, LogicalPlan};
 
-use super::{Flow, Lowering, Output, scalars};
+use super::{Flow, Lowering, Output, scalars, sort_keys};
 use crate::error::PlanError;
-use crate::expr::ScalarExpr;
-use crate::physical::{Exchange, OperatorKind, Sink, SinkMode, SortKey, Step};
+use crate::physical::{Exchange, OperatorKind, Sink, SinkMode, Step};
 
 /// What stands above the last operator that makes rows.
 #[derive(Default)]
@@ -76,17 +75,7 @@ impl Lowering<'_> {
                 "leave ORDER BY out",
             ));
         }
-        let order = sort
-            .expr
-            .iter()
-            .map(|key| {
-                Ok(SortKey {
-                    expr: ScalarExpr::of(&key.expr, body.schema())?,
-                    descending: !key.asc,
-                    nulls_first: key.nulls_first,
-                })
-            })
-            .collect::<Result<_, PlanError>>()?;
+        let order = sort_keys(&sort.expr, body.schema())?;
         Ok(SinkMode::Final { order, skip: top.skip, limit: top.limit })
     }
 }
