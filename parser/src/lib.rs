@@ -18,7 +18,7 @@ mod variables;
 
 pub use error::{Position, SqlError};
 pub use parse::{GRAMMAR, parse_statement};
-pub use split::{Open, Piece, split};
+pub use split::{Open, Piece, Splitter, split};
 pub use statement::{CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark};
 pub use suggest::closest;
 pub use variables::substitute;

@@ -1,6 +1,6 @@
 //! Driver, connections and statements.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thetis_cluster::{Engine, Reply, Session};
 use thetis_parser::parse_statement;
@@ -8,6 +8,7 @@ use thetis_planner::Output;
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::metadata::DatabaseMetaData;
 use crate::result::ResultSet;
 
 /// Opens connections.
@@ -41,6 +42,11 @@ impl Connection {
     pub fn statement(&self) -> Statement {
         Statement { connection: self.clone(), cancel: CancelHandle::new() }
     }
+
+    /// What there is: streams, views and their columns, functions, settings.
+    pub fn metadata(&self) -> DatabaseMetaData {
+        DatabaseMetaData::of(&self.session.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What a statement comes to.
@@ -60,7 +66,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// Runs one statement of any kind.
+    /// Runs one statement of any kind. A query whose result changes and never ends gives its changes
+    /// (see [`ResultSet::is_changelog`]).
     ///
     /// # Errors
     /// Whatever is wrong with it.
@@ -80,9 +87,14 @@ impl Statement {
     /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
     ///
     /// # Errors
-    /// Whatever is wrong with it, or it gives no rows.
+    /// Whatever is wrong with it, it gives no rows, or its rows change for ever.
     pub async fn query(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.execute(sql).await?)
+        let rows = rows(self.execute(sql).await?)?;
+        if rows.is_changelog() {
+            let error = Error::usage("the result of this query changes and never ends");
+            return Err(error.with_hint("ask for its changes: Statement::changes"));
+        }
+        Ok(rows)
     }
 
     /// Runs a query and gives the changes of its result, as [`Self::execute_changes`] does.
@@ -93,29 +105,77 @@ impl Statement {
         rows(self.execute_changes(sql).await?)
     }
 
+    /// Plans a statement and runs no query. What it defines or sets does take effect, so that later
+    /// statements can be checked.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub async fn check(&mut self, sql: &str) -> Result<(), Error> {
+        self.plan(sql, Output::Result, |_, _| Ok(())).await
+    }
+
+    /// Like [`Self::check`], for [`Self::execute_changes`].
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub async fn check_changes(&mut self, sql: &str) -> Result<(), Error> {
+        self.plan(sql, Output::Changes, |_, _| Ok(())).await
+    }
+
     /// Cancels what this statement runs, from any thread.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.cancel.clone()
     }
 
     async fn run(&mut self, sql: &str, output: Output) -> Result<Response, Error> {
-        let engine = Arc::clone(&self.connection.engine);
-        let session = Arc::clone(&self.connection.session);
-        let (sql, cancel) = (sql.to_owned(), self.cancel.clone());
-        // Planning takes a deep stack and may look at files: it runs on the engine's threads.
-        let planned = self.connection.engine.handle().spawn_blocking(move || {
-            let statement = parse_statement(&sql)?;
-            let reply = session.lock().unwrap_or_else(PoisonError::into_inner).handle(&statement, output)?;
+        let cancel = self.cancel.clone();
+        self.plan(sql, output, move |reply, engine| {
             Ok(match reply {
                 Reply::Done(tag) => Response::Done(tag),
                 Reply::Table(batch) => Response::Rows(ResultSet::table(batch)),
                 Reply::Query(plan) => {
                     let running = engine.coordinator().start(&plan.dag)?;
-                    Response::Rows(ResultSet::of(*plan, running, output, engine, &cancel))
+                    Response::Rows(ResultSet::of(*plan, running, engine, &cancel))
                 }
             })
+        })
+        .await
+    }
+
+    /// Plans a statement and hands what it comes to to `then`, unless it is cancelled meanwhile.
+    async fn plan<T: Send + 'static>(
+        &mut self,
+        sql: &str,
+        output: Output,
+        then: impl FnOnce(Reply, Arc<Engine>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let engine = Arc::clone(&self.connection.engine);
+        let session = Arc::clone(&self.connection.session);
+        let sql = sql.to_owned();
+        let cancelled = self.cancel.begin();
+        let already = cancelled.clone();
+        // Planning takes a deep stack and may look at files: it runs on the engine's threads.
+        let planned = self.connection.engine.handle().spawn_blocking(move || {
+            let statement = parse_statement(&sql)?;
+            let mut session = session.lock().unwrap_or_else(PoisonError::into_inner);
+            if *already.borrow() {
+                return Err(Error::cancelled());
+            }
+            let reply = session.handle(&statement, output)?;
+            drop(session);
+            if *already.borrow() { Err(Error::cancelled()) } else { then(reply, engine) }
         });
-        planned.await.map_err(|error| Error::internal(format!("planning failed: {error}")))?
+        tokio::select! {
+            planned = planned => planned.map_err(|error| Error::internal(format!("planning failed: {error}")))?,
+            () = told(cancelled) => Err(Error::cancelled()),
+        }
+    }
+}
+
+/// Waits for a cancel, for ever if none can come any more.
+async fn told(mut cancelled: watch::Receiver<bool>) {
+    if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+        std::future::pending().await
     }
 }
 
@@ -129,23 +189,50 @@ fn rows(response: Response) -> Result<ResultSet, Error> {
 /// Cancels a statement from any thread.
 #[derive(Debug, Clone)]
 pub struct CancelHandle {
-    stop: Arc<Mutex<Option<watch::Sender<bool>>>>,
+    running: Arc<Mutex<Running>>,
+}
+
+/// What there is to cancel.
+#[derive(Debug, Default)]
+struct Running {
+    /// The statement that is planned, or was planned last.
+    planning: watch::Sender<bool>,
+    /// The query that runs, or ran last.
+    query: Option<watch::Sender<bool>>,
 }
 
 impl CancelHandle {
     fn new() -> Self {
-        Self { stop: Arc::default() }
+        Self { running: Arc::default() }
     }
 
-    /// Cancels the query that runs now, if one does. Its result set ends with an error of kind
-    /// [`crate::ErrorKind::Cancelled`].
+    /// Cancels what is planned or runs now, if something is. A result set then ends with an error of
+    /// kind [`crate::ErrorKind::Cancelled`].
     pub fn cancel(&self) {
-        if let Some(stop) = self.stop.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            stop.send_replace(true);
+        let running = self.lock();
+        running.planning.send_replace(true);
+        if let Some(query) = &running.query {
+            query.send_replace(true);
         }
     }
 
-    pub(crate) fn watch(&self, stop: watch::Sender<bool>) {
-        *self.stop.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop);
+    /// A statement begins; it is told here when it is cancelled before it runs.
+    fn begin(&self) -> watch::Receiver<bool> {
+        let (planning, cancelled) = watch::channel(false);
+        *self.lock() = Running { planning, query: None };
+        cancelled
+    }
+
+    /// The statement's query runs.
+    pub(crate) fn watch(&self, query: watch::Sender<bool>) {
+        let mut running = self.lock();
+        if *running.planning.borrow() {
+            query.send_replace(true);
+        }
+        running.query = Some(query);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -46,6 +46,14 @@ impl Error {
         Self::new(ErrorKind::Internal, "XX000", message.into())
     }
 
+    pub(crate) fn cancelled() -> Self {
+        ExecError::Cancelled.into()
+    }
+
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
     fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
         Self { kind, sqlstate, message, position: None, hint: None, source: None }
     }

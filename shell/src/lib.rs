@@ -24,14 +24,17 @@
 
 mod connection;
 mod error;
+mod metadata;
 mod result;
 mod row;
 
 pub use connection::{CancelHandle, Connection, Driver, Response, Statement};
 pub use error::{Error, ErrorKind};
+pub use metadata::{ColumnInfo, DatabaseMetaData, RelationInfo, RelationKind};
 pub use result::{Progress, ResultSet};
 pub use row::{FromValue, Row};
-pub use thetis_parser::{Open, Piece, Position, SqlError, split, substitute};
+pub use thetis_parser::{Open, Piece, Position, Splitter, SqlError, closest, split, substitute};
+pub use thetis_planner::{SettingRow, parse_duration};
 
 /// The Arrow types that results are made of.
 pub use arrow;

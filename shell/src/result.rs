@@ -8,10 +8,10 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, String
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use thetis_cluster::{Engine, Running};
-use thetis_executor::frame::Frame;
+use thetis_executor::frame::{Epoch, Frame};
 use thetis_executor::task::Delivery;
-use thetis_planner::physical::Dag;
-use thetis_planner::{Output, Plan};
+use thetis_planner::Plan;
+use thetis_planner::physical::{Dag, OperatorKind, SinkMode};
 use tokio::sync::watch;
 
 use crate::connection::CancelHandle;
@@ -43,6 +43,7 @@ struct Query {
     dag: Dag,
     changes: bool,
     waiting: VecDeque<RecordBatch>,
+    epoch: Option<u64>,
     ended: bool,
     stop: watch::Sender<bool>,
     _engine: Arc<Engine>,
@@ -61,6 +62,8 @@ pub struct Progress {
     pub total_bytes: Option<u64>,
     /// Rows that this result set has given out.
     pub rows_out: u64,
+    /// The last epoch of which this result set has given out everything; `None` before the first.
+    pub epoch: Option<u64>,
 }
 
 impl ResultSet {
@@ -68,20 +71,44 @@ impl ResultSet {
         Self { schema: batch.schema(), notices: Vec::new(), feed: Feed::Table(Some(batch)), current: None, rows: 0 }
     }
 
-    pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, cancel: &CancelHandle) -> Self {
+    pub(crate) fn of(plan: Plan, running: Running, engine: Arc<Engine>, cancel: &CancelHandle) -> Self {
         cancel.watch(running.stop.clone());
-        let changes = output == Output::Changes;
-        let result = &plan.dag.sink().schema;
+        let sink = plan.dag.sink();
+        let changes = matches!(&sink.kind, OperatorKind::Sink(sink) if sink.mode == SinkMode::Changelog);
+        let result = &sink.schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
         let stop = running.stop.clone();
-        let query =
-            Query { running, dag: plan.dag, changes, waiting: VecDeque::new(), ended: false, stop, _engine: engine };
+        let query = Query {
+            running,
+            dag: plan.dag,
+            changes,
+            waiting: VecDeque::new(),
+            epoch: None,
+            ended: false,
+            stop,
+            _engine: engine,
+        };
         Self { schema, notices: plan.notices, feed: Feed::Query(Box::new(query)), current: None, rows: 0 }
     }
 
     /// Names and types of the columns, known before the first row.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Whether the rows are changes of the result, epoch by epoch: their first columns are `epoch`
+    /// (BIGINT) and `op` (`+` or `-`). They are when changes were asked for, and when the result
+    /// changes and never ends.
+    pub fn is_changelog(&self) -> bool {
+        matches!(&self.feed, Feed::Query(query) if query.changes)
+    }
+
+    /// Whether the result ends by itself.
+    pub fn is_bounded(&self) -> bool {
+        match &self.feed {
+            Feed::Table(_) => true,
+            Feed::Query(query) => query.dag.bounded(),
+        }
     }
 
     /// What the user should be told about the query.
@@ -133,7 +160,8 @@ impl ResultSet {
         let Feed::Query(query) = &self.feed else {
             return Progress { rows_out: self.rows, ..Progress::default() };
         };
-        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), ..Progress::default() };
+        let mut progress =
+            Progress { rows_out: self.rows, total_bytes: Some(0), epoch: query.epoch, ..Progress::default() };
         for (_, source) in &query.running.counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);
@@ -180,7 +208,8 @@ impl Query {
                         self.waiting.push_back(batch);
                     }
                 }
-                Some(Delivery::Progress(epoch)) => self.ended = epoch == thetis_executor::frame::Epoch::END,
+                Some(Delivery::Progress(Epoch::END)) => self.ended = true,
+                Some(Delivery::Progress(epoch)) => self.epoch = Some(epoch.0),
                 None => {
                     // Only now: the caller may drop this future while it waits, and call again.
                     let outcome = self.running.outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
