@@ -42,7 +42,7 @@ fn statements_and_commands_run_without_prompts() {
     );
     runs(
         "\\pset format table\n\\x on\nSELECT 1 AS n, 'b' AS name;",
-        concat!("-[ RECORD 1 ]---------------------------\nn    | 1\nname | b\n(1 row)\n"),
+        "-[ RECORD 1 ]---------------------------\nn    | 1\nname | b\n(1 row)\n",
     );
 }
 

@@ -75,8 +75,10 @@ fn commands_set_how_results_are_printed() {
     terminal.wait_for_prompt_after("-[ RECORD 1 ]-");
     terminal.keys("\\o out.txt\r");
     terminal.wait("the next prompt", |screen| screen.trim_end().ends_with("\\o out.txt\nthetis>"));
-    terminal.keys("SELECT 'into the file' AS s;\r\\o\r");
-    terminal.wait("the prompts", |screen| screen.trim_end().ends_with("AS s;\nthetis> \\o\nthetis>"));
+    terminal.keys("SELECT 'into the file' AS s;\r");
+    terminal.wait("the next prompt", |screen| screen.trim_end().ends_with("AS s;\nthetis>"));
+    terminal.keys("\\o\r");
+    terminal.wait("the next prompt", |screen| screen.trim_end().ends_with("\\o\nthetis>"));
     assert!(std::fs::read_to_string(home.path().join("out.txt")).unwrap().contains("into the file\n"));
     terminal.keys("\\i two.sql\r");
     let screen = terminal.wait_for_prompt_after("two.sql: ERROR");

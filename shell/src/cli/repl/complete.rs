@@ -15,7 +15,9 @@ pub(super) fn complete(metadata: &DatabaseMetaData, pending: &str, before: &str,
     }
     let typed = format!("{pending}{before}");
     let (statement, open) = match split(&typed).pop() {
-        Some(piece) if piece.open != Open::Nothing => (piece.text.to_owned(), piece.open),
+        Some(piece) if piece.open != Open::Nothing => {
+            (format!("{}{}", piece.text, &typed[typed.trim_end().len()..]), piece.open)
+        }
         _ => (String::new(), Open::Statement),
     };
     let start = before.len() - last_word(before).len();
