@@ -2,6 +2,7 @@
 //! that keep some of them.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use thetis_executor::table::{Change, Tables};
@@ -109,12 +110,17 @@ impl Database {
         self.tables.remove(id);
     }
 
-    /// Does what is left of a statement.
+    /// Does what is left of a statement. It ends early once `stopped` is ready; a sink's file is whole
+    /// then, with the rows so far.
     ///
     /// # Errors
-    /// Whatever goes wrong; then nothing was changed.
-    pub async fn perform(&self, work: Work) -> Result<Completion, StatementError> {
-        work.perform(self).await
+    /// Whatever goes wrong, or it was stopped; then no table was changed.
+    pub async fn perform(
+        &self,
+        work: Work,
+        stopped: impl Future<Output = ()> + Send,
+    ) -> Result<Completion, StatementError> {
+        work.perform(self, pin!(stopped)).await
     }
 
     /// Runs a query to its end; its rows with their weights.

@@ -1,9 +1,11 @@
 //! What is left of a statement when it is planned: rows to store, or to send to a sink.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
+use thetis_executor::ExecError;
 use thetis_executor::changes::{changes_batch, changes_schema};
 use thetis_executor::export::Export;
 use thetis_executor::table::Change;
@@ -40,6 +42,9 @@ impl std::fmt::Display for Completion {
     }
 }
 
+/// Ready when a statement is to end early.
+pub(crate) type Stopped<'a> = Pin<&'a mut (dyn Future<Output = ()> + Send)>;
+
 /// Work on rows.
 #[derive(Debug)]
 pub struct Work {
@@ -69,7 +74,32 @@ impl Work {
         &self.plan.notices
     }
 
-    pub(crate) async fn perform(self, database: &Database) -> Result<Completion, StatementError> {
+    /// Makes what the work would make, without its rows.
+    ///
+    /// # Errors
+    /// The name of a new table is taken.
+    pub fn define(self, database: &Database) -> Result<(), StatementError> {
+        match self.target {
+            Target::NewTable { name, schema, or_replace } => {
+                new_table(database, &name, schema, or_replace, Vec::new())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) async fn perform(self, database: &Database, stopped: Stopped<'_>) -> Result<Completion, StatementError> {
+        if let Target::Sink(spec) = &self.target {
+            let running = database.start(&self.plan).await?;
+            let rows = export(database, &self.plan, running, spec, stopped).await?;
+            return Ok(Completion { command: "INSERT", rows: Some(rows) });
+        }
+        tokio::select! {
+            done = self.store(database) => done,
+            () = stopped => Err(ExecError::Cancelled.into()),
+        }
+    }
+
+    async fn store(self, database: &Database) -> Result<Completion, StatementError> {
         let Self { plan, target } = self;
         let completion = |command, rows: u64| Completion { command, rows: Some(rows) };
         match target {
@@ -101,11 +131,7 @@ impl Work {
                 new_table(database, &name, schema, or_replace, rows)?;
                 Ok(completion("CREATE TABLE", count))
             }
-            Target::Sink(spec) => {
-                let running = database.start(&plan).await?;
-                let rows = export(database, &plan, running, &spec).await?;
-                Ok(completion("INSERT", rows))
-            }
+            Target::Sink(_) => Err(ExecError::Internal("a sink stores nothing".to_owned()).into()),
         }
     }
 }
@@ -144,26 +170,35 @@ fn halves(rows: &RecordBatch) -> Result<[Change; 2], StatementError> {
     let columns = rows.num_columns() / 2;
     let half = |from: usize| {
         let positions: Vec<usize> = (from..from + columns).collect();
-        rows.project(&positions).map_err(thetis_executor::ExecError::from)
+        rows.project(&positions).map_err(ExecError::from)
     };
     Ok([Change::deletes(half(0)?), Change::inserts(half(columns)?)])
 }
 
 /// Writes what a query delivers until it ends; the number of rows. What came before an error or a
-/// cancel is written.
-async fn export(database: &Database, plan: &Plan, running: Running, spec: &SinkSpec) -> Result<u64, StatementError> {
+/// stop is written.
+async fn export(
+    database: &Database,
+    plan: &Plan,
+    running: Running,
+    spec: &SinkSpec,
+    stopped: Stopped<'_>,
+) -> Result<u64, StatementError> {
     let is_changelog = is_changelog(plan);
     let result = Arc::new(Schema::new(plan.dag.sink().schema.fields().clone()));
     let schema = if is_changelog { changes_schema(&result) } else { result };
     let sink = Export::open(spec, &schema)?;
     // The task outlives a caller that no longer waits: it ends the file as it should be.
     let stop = StopOnDrop(running.stop.clone());
-    let written = database.runtime().spawn(write(running, sink, is_changelog.then_some(schema)));
-    let rows = written
-        .await
-        .map_err(|error| thetis_executor::ExecError::Internal(format!("the sink's task failed: {error}")))?;
-    drop(stop);
-    rows
+    let mut written = database.runtime().spawn(write(running, sink, is_changelog.then_some(schema)));
+    let written = tokio::select! {
+        written = &mut written => written,
+        () = stopped => {
+            drop(stop);
+            written.await
+        }
+    };
+    written.map_err(|error| ExecError::Internal(format!("the sink's task failed: {error}")))?
 }
 
 struct StopOnDrop(tokio::sync::watch::Sender<bool>);

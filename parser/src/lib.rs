@@ -18,7 +18,7 @@ mod variables;
 
 pub use error::{Position, SqlError};
 pub use parse::{GRAMMAR, parse_parameterized, parse_statement};
-pub use split::{Open, Piece, split};
+pub use split::{Open, Piece, Splitter, split};
 pub use statement::{
     CreateSink, CreateStream, CreateTable, CreateView, Delete, DropKind, Insert, Show, Statement, StreamColumn,
     StreamOption, TableName, Update, Watermark,

@@ -30,7 +30,11 @@ pub(crate) struct Segment {
 
 /// The segments of `text`, in order and without gaps.
 pub(crate) fn segments(text: &str) -> impl Iterator<Item = Segment> + '_ {
-    let mut at = 0;
+    segments_from(text, 0)
+}
+
+/// The segments of `text` from a place where one starts.
+pub(crate) fn segments_from(text: &str, mut at: usize) -> impl Iterator<Item = Segment> + '_ {
     std::iter::from_fn(move || {
         let segment = segment_at(text, at)?;
         at = segment.end;

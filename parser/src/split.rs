@@ -2,7 +2,7 @@
 //! inside a quote, a comment or parentheses.
 
 use crate::error::Position;
-use crate::scan::{Kind, segments};
+use crate::scan::{Kind, Segment, segments, segments_from};
 
 /// One statement's text and where it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,44 +38,175 @@ pub enum Open {
 pub fn split(text: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut cursor = Cursor { text, at: 0, position: Position::START };
-    let mut start = None;
-    let mut depth = 0_usize;
-    let mut open = Open::Nothing;
+    let mut scan = Scan::default();
+    let mut piece = |from: usize, to: usize, open| {
+        let start = cursor.advance(from);
+        pieces.push(Piece { text: text[from..to].trim_end(), start, open });
+    };
     for segment in segments(text) {
-        let comment = matches!(segment.kind, Kind::LineComment | Kind::BlockComment);
-        let blank = matches!(segment.kind, Kind::Code(c) if c.is_whitespace());
-        let end_of_statement = segment.kind == Kind::Code(';') && depth == 0;
-        if !comment && !blank && !end_of_statement && start.is_none() {
-            start = Some((segment.start, cursor.advance(segment.start)));
+        if let Some(from) = scan.take(segment).flatten() {
+            piece(from, segment.start, Open::Nothing);
+        }
+    }
+    match (scan.start, scan.open()) {
+        (Some(from), open) => piece(from, text.len(), open),
+        (None, Open::Nothing) => {}
+        (None, open) => piece(text.len(), text.len(), open),
+    }
+    pieces
+}
+
+/// Where a scan over segments stands.
+#[derive(Debug, Clone, Copy, Default)]
+struct Scan {
+    /// Where the statement starts that is not yet ended.
+    start: Option<usize>,
+    /// Its open parentheses.
+    depth: usize,
+    /// The quote or comment whose end is not found.
+    unclosed: Option<Open>,
+}
+
+impl Scan {
+    /// Takes the next segment. `Some` when it is a `;` that ends a statement, with the statement's
+    /// start; an empty one has none.
+    fn take(&mut self, segment: Segment) -> Option<Option<usize>> {
+        let nothing = match segment.kind {
+            Kind::Code(';') if self.depth == 0 => return Some(self.start.take()),
+            Kind::Code(c) => c.is_whitespace(),
+            Kind::LineComment | Kind::BlockComment => true,
+            _ => false,
+        };
+        if !nothing {
+            self.start.get_or_insert(segment.start);
         }
         match segment.kind {
-            Kind::Code('(') => depth += 1,
-            Kind::Code(')') => depth = depth.saturating_sub(1),
+            Kind::Code('(') => self.depth += 1,
+            Kind::Code(')') => self.depth = self.depth.saturating_sub(1),
             _ => {}
         }
-        if end_of_statement {
-            depth = 0;
-            if let Some((from, position)) = start.take() {
-                pieces.push(Piece { text: text[from..segment.start].trim_end(), start: position, open: Open::Nothing });
-            }
-        } else if !segment.closed {
-            open = match segment.kind {
+        if !segment.closed {
+            self.unclosed = Some(match segment.kind {
                 Kind::Quoted => Open::Quote,
                 Kind::Identifier => Open::Identifier,
                 Kind::Dollar => Open::Dollar,
                 _ => Open::Comment,
-            };
+            });
+        }
+        None
+    }
+
+    fn open(&self) -> Open {
+        match (self.unclosed, self.start) {
+            (Some(open), _) => open,
+            (None, None) => Open::Nothing,
+            (None, Some(_)) if self.depth > 0 => Open::Parenthesis,
+            (None, Some(_)) => Open::Statement,
         }
     }
-    if let Some((from, position)) = start {
-        if open == Open::Nothing {
-            open = if depth > 0 { Open::Parenthesis } else { Open::Statement };
+}
+
+/// Cuts text that comes line by line, for prompts and pipes. A line is scanned once, unless a quote
+/// or comment is open at its end.
+#[derive(Debug)]
+pub struct Splitter {
+    text: String,
+    /// Where the text starts in all that was pushed.
+    base: Position,
+    /// Everything before this is scanned.
+    scanned: usize,
+    scan: Scan,
+    open: Open,
+    /// Behind the last `;` that ended a statement.
+    ended: usize,
+}
+
+impl Default for Splitter {
+    fn default() -> Self {
+        Self {
+            text: String::new(),
+            base: Position::START,
+            scanned: 0,
+            scan: Scan::default(),
+            open: Open::Nothing,
+            ended: 0,
         }
-        pieces.push(Piece { text: text[from..].trim_end(), start: position, open });
-    } else if open != Open::Nothing {
-        pieces.push(Piece { text: "", start: cursor.advance(text.len()), open });
     }
-    pieces
+}
+
+impl Splitter {
+    /// Adds a line, with or without its end.
+    pub fn push(&mut self, line: &str) {
+        self.text.push_str(line.strip_suffix('\n').unwrap_or(line));
+        self.text.push('\n');
+        let mut scan = self.scan;
+        for segment in segments_from(&self.text, self.scanned) {
+            if scan.take(segment).is_some() {
+                self.ended = segment.end;
+            }
+            if segment.closed {
+                self.scanned = segment.end;
+                self.scan = scan;
+            }
+        }
+        self.open = scan.open();
+    }
+
+    /// What the text still waits for.
+    pub fn open(&self) -> Open {
+        self.open
+    }
+
+    /// The text that is still to be taken.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The statements that have ended, as one text, and where it starts in all that was pushed.
+    pub fn take(&mut self) -> Option<(String, Position)> {
+        let start = self.base;
+        if self.ended == 0 {
+            if self.open == Open::Nothing {
+                // Blanks and comments that belong to no statement.
+                self.drop_text(self.text.len());
+            }
+            return None;
+        }
+        let ended = std::mem::take(&mut self.ended);
+        let text = self.text[..ended].to_owned();
+        self.drop_text(ended);
+        if self.open == Open::Nothing {
+            self.drop_text(self.text.len());
+        }
+        Some((text, start))
+    }
+
+    /// Everything that is left, ended or not.
+    pub fn take_rest(&mut self) -> (String, Position) {
+        let start = self.base;
+        let text = self.text.clone();
+        self.clear();
+        (text, start)
+    }
+
+    /// Forgets what is left.
+    pub fn clear(&mut self) {
+        self.drop_text(self.text.len());
+        (self.scan, self.open, self.ended) = (Scan::default(), Open::Nothing, 0);
+    }
+
+    /// Counts a line that was used for something else.
+    pub fn skip_line(&mut self) {
+        self.base = Position { line: self.base.line + 1, column: 1 };
+    }
+
+    fn drop_text(&mut self, to: usize) {
+        let mut cursor = Cursor { text: &self.text, at: 0, position: self.base };
+        self.base = cursor.advance(to);
+        self.text.drain(..to);
+        self.scanned = self.scanned.saturating_sub(to);
+        self.scan.start = self.scan.start.map(|start| start.saturating_sub(to));
+    }
 }
 
 /// Turns ascending byte offsets into positions in one pass over the text.
@@ -133,7 +264,53 @@ mod tests {
         assert_eq!(open("  -- nothing\n"), None);
     }
 
+    #[test]
+    fn lines_become_statements_when_they_end() {
+        let mut splitter = Splitter::default();
+        for (line, open, taken) in [
+            ("-- nothing", Open::Nothing, None),
+            ("SELECT (1", Open::Parenthesis, None),
+            ("+ 2), 'a;", Open::Quote, None),
+            ("b' -- ';", Open::Statement, None),
+            ("; SELECT 2; SELECT $x$", Open::Dollar, Some("SELECT (1\n+ 2), 'a;\nb' -- ';\n; SELECT 2;")),
+            ("$x$;", Open::Nothing, Some(" SELECT $x$\n$x$;")),
+        ] {
+            splitter.push(line);
+            assert_eq!(splitter.open(), open, "{line}");
+            assert_eq!(splitter.take().map(|(text, _)| text).as_deref(), taken, "{line}");
+        }
+        splitter.skip_line();
+        splitter.push("SELECT 3;");
+        assert_eq!(splitter.take(), Some(("SELECT 3;".to_owned(), Position { line: 8, column: 1 })));
+        splitter.push("SELECT 4");
+        assert_eq!(splitter.take_rest().0, "SELECT 4\n");
+        assert_eq!(splitter.open(), Open::Nothing);
+    }
+
     proptest::proptest! {
+        #[test]
+        fn line_by_line_is_as_at_once(lines in proptest::collection::vec("[a;'\"$/*() -]{0,12}", 0..8)) {
+            let whole: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let mut splitter = Splitter::default();
+            let mut parts = Vec::new();
+            for line in &lines {
+                splitter.push(line);
+                parts.extend(splitter.take());
+            }
+            let last = splitter.open();
+            parts.push(splitter.take_rest());
+            let pieces: Vec<_> = parts
+                .iter()
+                .flat_map(|(text, base)| split(text).into_iter().map(|piece| (piece.text, piece.start.within(*base))))
+                .collect();
+            let expected = split(&whole);
+            proptest::prop_assert_eq!(
+                pieces.iter().map(|(text, start)| (*text, *start)).collect::<Vec<_>>(),
+                expected.iter().map(|piece| (piece.text, piece.start)).collect::<Vec<_>>()
+            );
+            proptest::prop_assert_eq!(last, expected.last().map_or(Open::Nothing, |piece| piece.open));
+        }
+
         #[test]
         fn never_fails_and_loses_no_code(text in "[a;'\"$/*() \n-]{0,60}") {
             let kept: usize = split(&text).iter().map(|piece| piece.text.len()).sum();

@@ -10,6 +10,8 @@ use datafusion_expr::function::AccumulatorArgs;
 use datafusion_expr::planner::ExprPlanner;
 use datafusion_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, HigherOrderUDF, ScalarUDF, Signature, Volatility};
 
+use crate::physical::AggregateFunction;
+
 /// All scalar functions under their names and aliases.
 static SCALAR: LazyLock<HashMap<String, Arc<ScalarUDF>>> = LazyLock::new(|| {
     let functions = datafusion_functions::all_default_functions()
@@ -115,6 +117,15 @@ pub(crate) fn scalar_names() -> Vec<String> {
 
 pub(crate) fn aggregate_names() -> Vec<String> {
     AGGREGATE.keys().cloned().collect()
+}
+
+/// The names of all functions that a query can call, in order.
+pub fn function_names() -> Vec<String> {
+    let aggregates = AggregateFunction::ALL.into_iter().map(|function| function.name().to_owned());
+    let mut names: Vec<String> = scalar_names().into_iter().chain(aggregates).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// How special syntax (`EXTRACT`, `SUBSTRING`, `[...]`, `a.b`) becomes function calls.

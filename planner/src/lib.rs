@@ -32,8 +32,9 @@ use thetis_parser::ast;
 pub use catalog::Catalog;
 pub use compile::compile;
 pub use error::{PlanError, PlanErrorKind};
+pub use functions::function_names;
 pub use lower::Output;
-pub use settings::{SettingRow, Settings};
+pub use settings::{SettingRow, Settings, parse_duration};
 pub use sink_spec::{FileSink, IfExists, SinkFormat, SinkSpec};
 pub use types::sql_name;
 

@@ -29,7 +29,7 @@ use crate::settings::Settings;
 /// What a query's client wants to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// Its result: rows as they come if they stay, else once at the end.
+    /// Its result: rows as they come if they stay, else once at the end; if it has no end, its changes.
     Result,
     /// Its changes, epoch by epoch.
     Changes,

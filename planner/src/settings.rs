@@ -185,7 +185,18 @@ fn split_unit(text: &str) -> (&str, &str) {
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
     const TAKES: &str = "a duration from '1ms' to '1h' with its unit: ms, s, min or h";
-    let (number, unit) = split_unit(text);
+    let duration = parse_duration(text).map_err(|_| TAKES)?;
+    let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+    if range.contains(&duration) { Ok(duration) } else { Err(TAKES) }
+}
+
+/// A number with a unit of time, as in `100ms`, `1.5s`, `2min` or `1h`.
+///
+/// # Errors
+/// What a duration looks like.
+pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    const TAKES: &str = "a duration with its unit (ms, s, min or h), as in '10s'";
+    let (number, unit) = split_unit(text.trim());
     let number: f64 = number.parse().map_err(|_| TAKES)?;
     let seconds = match unit.to_ascii_lowercase().as_str() {
         "ms" | "millisecond" | "milliseconds" => number / 1e3,
@@ -194,7 +205,7 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
         "h" | "hour" | "hours" => number * 3600.0,
         _ => return Err(TAKES),
     };
-    if (0.001..=3600.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(TAKES) }
+    Duration::try_from_secs_f64(seconds).map_err(|_| TAKES)
 }
 
 fn show_duration(duration: Duration) -> String {

@@ -1,9 +1,23 @@
-//! The command line: `thetis submit FILE...` and `thetis -c SQL`. It is built on the client
-//! library and on nothing else.
+//! The command line: `thetis submit FILE...`, `thetis -c SQL`, and the prompt. It is built on the
+//! client library and on nothing else.
+//!
+//! ```text
+//! files, -c ---- submit --+
+//!                         +--> run (pieces of text) --> print --> output | live
+//! prompt, pipe -- repl ---+
+//! ```
 
 mod args;
+mod input;
+mod interrupts;
+mod live;
 mod output;
+mod print;
 mod progress;
+mod repl;
+mod report;
+mod run;
+mod screen;
 mod submit;
 
 use std::io::IsTerminal;
@@ -12,14 +26,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use self::args::{Args, Command};
+use self::args::{Args, Todo};
 
-/// Exit codes.
+/// Exit codes; 2 is for a wrong command line.
 mod exit {
     /// The SQL or the data is wrong.
     pub(super) const FAILED: u8 = 1;
-    /// The command line is wrong.
-    pub(super) const USAGE: u8 = 2;
     /// Ctrl-C.
     pub(super) const INTERRUPTED: u8 = 130;
 }
@@ -32,7 +44,7 @@ pub(crate) fn main() -> ExitCode {
     let args = Args::parse();
     let filter = EnvFilter::try_from_env("THETIS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt()
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(std::io::stderr().is_terminal() && screen::colours())
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .without_time()
@@ -44,12 +56,9 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(exit::FAILED);
         }
     };
-    let code = match args.command() {
-        Some(Command::Submit(submit)) => runtime.block_on(submit::run(&submit)),
-        None => {
-            eprintln!("{}", args::usage());
-            exit::USAGE
-        }
+    let code = match args.todo() {
+        Todo::Submit(submit) => submit::run(runtime, &submit),
+        Todo::Shell(args) => repl::run(runtime, &args),
     };
     ExitCode::from(code)
 }

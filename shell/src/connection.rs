@@ -7,6 +7,7 @@ use thetis_cluster::{Engine, Session};
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::metadata::DatabaseMetaData;
 use crate::prepared::PreparedStatement;
 use crate::statement::Statement;
 
@@ -89,6 +90,11 @@ impl Connection {
     /// Whatever is wrong with its text.
     pub fn prepare(&self, sql: &str) -> Result<PreparedStatement, Error> {
         PreparedStatement::new(self.clone(), sql)
+    }
+
+    /// What there is: streams, tables, views and their columns, functions, settings.
+    pub fn metadata(&self) -> DatabaseMetaData {
+        DatabaseMetaData::of(&self.session)
     }
 
     /// The data source that the connection belongs to.

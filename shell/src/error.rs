@@ -56,6 +56,10 @@ impl Error {
         Self::new(ErrorKind::Timeout, "57014", "the query was cancelled: it took longer than its timeout".to_owned())
     }
 
+    pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
     fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
         Self { kind, sqlstate, message, position: None, hint: None, source: None }
     }

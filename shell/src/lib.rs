@@ -26,6 +26,7 @@
 pub mod blocking;
 mod connection;
 mod error;
+mod metadata;
 mod prepared;
 mod result;
 mod row;
@@ -35,13 +36,15 @@ mod subscription;
 pub use connection::{CancelHandle, Connection, DataSource, Driver};
 pub use datafusion_common::ScalarValue;
 pub use error::{Error, ErrorKind};
+pub use metadata::{ColumnInfo, DatabaseMetaData, RelationInfo, RelationKind};
 pub use prepared::{PreparedStatement, ToValue};
 pub use result::{Progress, ResultSet};
 pub use row::{FromValue, Row};
 pub use statement::{BatchError, Response, Statement};
 pub use subscription::{Changes, Event, Subscription};
 pub use thetis_cluster::Completion;
-pub use thetis_parser::{Open, Piece, Position, SqlError, split, substitute};
+pub use thetis_parser::{Open, Piece, Position, Splitter, SqlError, closest, split, substitute};
+pub use thetis_planner::{SettingRow, parse_duration};
 
 /// The Arrow types that results are made of.
 pub use arrow;

@@ -12,7 +12,7 @@ use thetis_planner::Output;
 use crate::connection::{CancelHandle, Connection};
 use crate::error::Error;
 use crate::result::ResultSet;
-use crate::statement::{BatchError, Response, Runner, rows};
+use crate::statement::{BatchError, Response, Runner, result, rows};
 use crate::subscription::Subscription;
 
 /// A Rust value that can be a parameter. Its type is the parameter's type.
@@ -153,9 +153,9 @@ impl PreparedStatement {
     /// Runs the query with the values that were bound.
     ///
     /// # Errors
-    /// As for [`Self::execute`], or the statement gives no rows.
+    /// As for [`Self::execute`], the statement gives no rows, or they change for ever.
     pub async fn query(&mut self) -> Result<ResultSet, Error> {
-        rows(self.execute().await?)
+        result(self.execute().await?)
     }
 
     /// Follows the query with the values that were bound.
@@ -242,7 +242,7 @@ impl PreparedStatement {
             let prepared = resolved.get(session, &statement, &types(&values))?;
             Ok(session.bind(&prepared, &values, output)?)
         };
-        self.runner.run(output, plan).await
+        self.runner.run(plan).await
     }
 
     /// Runs an INSERT of constant rows for all sets at once; `None` for another statement.
@@ -260,7 +260,7 @@ impl PreparedStatement {
         };
         let mut execution = self.runner.begin();
         let Some(reply) = self.runner.plan(&mut execution, plan).await? else { return Ok(None) };
-        match self.runner.finish(reply, Output::Result, execution).await? {
+        match self.runner.finish(reply, execution).await? {
             Response::Done(all) => {
                 let rows = all.rows.map(|rows| rows / count as u64);
                 Ok(Some(vec![Completion { rows, ..all }; count]))

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use thetis_cluster::{Engine, Running};
+use thetis_cluster::{Engine, Running, is_changelog};
 use thetis_executor::changes::{changes_batch, changes_schema};
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
 use thetis_planner::physical::Dag;
-use thetis_planner::{Output, Plan};
+use thetis_planner::Plan;
 
 use crate::connection::Execution;
 use crate::error::Error;
@@ -42,6 +42,7 @@ pub(crate) struct Query {
     running: Running,
     dag: Dag,
     changes: bool,
+    epoch: Option<u64>,
     ended: bool,
     execution: Execution,
     _engine: Arc<Engine>,
@@ -60,6 +61,8 @@ pub struct Progress {
     pub total_bytes: Option<u64>,
     /// Rows that this result set has given out.
     pub rows_out: u64,
+    /// The last epoch of which this result set has given out everything; `None` before the first.
+    pub epoch: Option<u64>,
 }
 
 impl ResultSet {
@@ -68,10 +71,10 @@ impl ResultSet {
     }
 
     pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, execution: Execution) -> Self {
-        let changes = output == Output::Changes;
+        let changes = is_changelog(&plan);
         let result = &plan.dag.sink().schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
-        let query = Query { running, dag: plan.dag, changes, ended: false, execution, _engine: engine };
+        let query = Query { running, dag: plan.dag, changes, epoch: None, ended: false, execution, _engine: engine };
         Self::new(schema, plan.notices, Feed::Query(Box::new(query)))
     }
 
@@ -86,6 +89,21 @@ impl ResultSet {
     /// Names and types of the columns, known before the first row.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Whether the rows are changes of the result, epoch by epoch: their first columns are `epoch`
+    /// (BIGINT) and `op` (`+` or `-`). They are when changes were asked for, and when the result
+    /// changes and never ends.
+    pub fn is_changelog(&self) -> bool {
+        matches!(&self.feed, Feed::Query(query) if query.changes)
+    }
+
+    /// Whether the result ends by itself.
+    pub fn is_bounded(&self) -> bool {
+        match &self.feed {
+            Feed::Table(_) => true,
+            Feed::Query(query) => query.dag.bounded(),
+        }
     }
 
     /// What the user should be told about the query.
@@ -158,7 +176,7 @@ impl ResultSet {
         let Feed::Query(query) = &self.feed else {
             return Progress { rows_out: self.rows, ..Progress::default() };
         };
-        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), ..Progress::default() };
+        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), epoch: query.epoch, ..Progress::default() };
         for (_, source) in &query.running.counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);
@@ -244,7 +262,8 @@ impl Query {
         };
         match delivery {
             Some(Delivery::Progress(Epoch::END)) => self.ended = true,
-            Some(_) => {}
+            Some(Delivery::Progress(epoch)) => self.epoch = Some(epoch.0),
+            Some(Delivery::Frame(_)) => {}
             None => {
                 // Only now: the caller may drop this future while it waits, and call again.
                 let outcome = self.running.end().await;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use thetis_cluster::{Completion, Reply, Session};
+use thetis_cluster::{Completion, Reply, Session, StatementError};
+use thetis_executor::ExecError;
 use thetis_parser::parse_statement;
 use thetis_planner::Output;
 
@@ -53,7 +54,8 @@ impl Statement {
         Self { runner: Runner::new(connection) }
     }
 
-    /// Runs one statement of any kind.
+    /// Runs one statement of any kind. A query whose result changes and never ends gives its changes
+    /// (see [`ResultSet::is_changelog`]).
     ///
     /// # Errors
     /// Whatever is wrong with it.
@@ -73,9 +75,9 @@ impl Statement {
     /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
     ///
     /// # Errors
-    /// Whatever is wrong with it, or it gives no rows.
+    /// Whatever is wrong with it, it gives no rows, or its rows change for ever.
     pub async fn query(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        rows(self.execute(sql).await?)
+        result(self.execute(sql).await?)
     }
 
     /// Runs a query and gives the changes of its result, as [`Self::execute_changes`] does.
@@ -123,6 +125,23 @@ impl Statement {
         Ok(done)
     }
 
+    /// Plans a statement and runs no query. What it defines or sets does take effect, so that later
+    /// statements can be checked.
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub async fn check(&mut self, sql: &str) -> Result<(), Error> {
+        self.plan(sql, Output::Result).await
+    }
+
+    /// Like [`Self::check`], for [`Self::execute_changes`].
+    ///
+    /// # Errors
+    /// Whatever is wrong with it.
+    pub async fn check_changes(&mut self, sql: &str) -> Result<(), Error> {
+        self.plan(sql, Output::Changes).await
+    }
+
     /// Cancels what this statement runs, from any thread.
     pub fn cancel_handle(&self) -> CancelHandle {
         self.runner.cancel.clone()
@@ -144,9 +163,21 @@ impl Statement {
         &self.runner.warnings
     }
 
+    async fn plan(&mut self, sql: &str, output: Output) -> Result<(), Error> {
+        let sql = sql.to_owned();
+        let mut execution = self.runner.begin();
+        let plan = move |session: &Session| {
+            if let Reply::Work(work) = session.handle(&parse_statement(&sql)?, output)? {
+                work.define(session.database())?;
+            }
+            Ok(())
+        };
+        self.runner.plan(&mut execution, plan).await
+    }
+
     async fn run(&mut self, sql: &str, output: Output) -> Result<Response, Error> {
         let sql = sql.to_owned();
-        self.runner.run(output, move |session| Ok(session.handle(&parse_statement(&sql)?, output)?)).await
+        self.runner.run(move |session| Ok(session.handle(&parse_statement(&sql)?, output)?)).await
     }
 }
 
@@ -159,12 +190,11 @@ impl Runner {
     /// Plans with `plan` and does what comes of it.
     pub(crate) async fn run(
         &mut self,
-        output: Output,
         plan: impl FnOnce(&Session) -> Result<Reply, Error> + Send + 'static,
     ) -> Result<Response, Error> {
         let mut execution = self.begin();
         let reply = self.plan(&mut execution, plan).await?;
-        self.finish(reply, output, execution).await
+        self.finish(reply, execution).await
     }
 
     pub(crate) fn begin(&mut self) -> Execution {
@@ -183,7 +213,6 @@ impl Runner {
     pub(crate) async fn finish(
         &mut self,
         reply: Reply,
-        output: Output,
         mut execution: Execution,
     ) -> Result<Response, Error> {
         let database = self.connection.engine.database();
@@ -192,15 +221,20 @@ impl Runner {
             Reply::Table(batch) => Ok(Response::Rows(ResultSet::table(batch))),
             Reply::Work(work) => {
                 self.warnings.extend_from_slice(work.notices());
-                let work = async { Ok(database.perform(*work).await?) };
-                execution.run(work).await.map(Response::Done)
+                let mut reason = None;
+                let stopped = async { reason = Some(execution.stopped().await) };
+                let done = database.perform(*work, stopped).await;
+                match (done, reason) {
+                    (Err(StatementError::Run(ExecError::Cancelled)), Some(reason)) => Err(reason),
+                    (done, _) => Ok(Response::Done(done?)),
+                }
             }
             Reply::Query(plan) => {
                 self.warnings.extend_from_slice(&plan.notices);
                 let started = async { Ok(database.start(&plan).await?) };
                 let running = execution.run(started).await?;
                 let engine = Arc::clone(&self.connection.engine);
-                let rows = ResultSet::of(*plan, running, output, engine, execution);
+                let rows = ResultSet::of(*plan, running, engine, execution);
                 Ok(Response::Rows(rows.with_fetch_size(self.fetch_size)))
             }
         }
@@ -212,4 +246,14 @@ pub(crate) fn rows(response: Response) -> Result<ResultSet, Error> {
         Response::Rows(rows) => Ok(rows),
         Response::Done(done) => Err(Error::usage(format!("{} gives no rows", done.command))),
     }
+}
+
+/// The rows of a response that is not a changelog.
+pub(crate) fn result(response: Response) -> Result<ResultSet, Error> {
+    let rows = rows(response)?;
+    if rows.is_changelog() {
+        let error = Error::usage("the result of this query changes and never ends");
+        return Err(error.with_hint("follow it: subscribe, or changes"));
+    }
+    Ok(rows)
 }

@@ -63,6 +63,16 @@ impl Lowering<'_> {
 
     fn result(&self, top: &Top<'_>, body: &LogicalPlan, flow: &Flow) -> Result<SinkMode, PlanError> {
         let Some(sort) = top.sort else {
+            // A result that changes and never ends is never final.
+            if flow.retracts && !flow.bounded {
+                if top.limit.is_some() || top.skip > 0 {
+                    return Err(PlanError::unsupported(
+                        "LIMIT and OFFSET need a result that ends or that only grows, and this one changes for ever",
+                        "leave them out",
+                    ));
+                }
+                return Ok(SinkMode::Changelog);
+            }
             return Ok(if flow.retracts {
                 SinkMode::Final { order: Vec::new(), skip: top.skip, limit: top.limit }
             } else {
@@ -117,4 +127,39 @@ fn take_limit(limit: &Limit, top: &mut Top<'_>) -> Result<(), PlanError> {
         FetchType::UnsupportedExpr => return Err(constant()),
     };
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use arrow::datatypes::Schema;
+    use datafusion_expr::EmptyRelation;
+
+    use super::*;
+    use crate::settings::Settings;
+
+    fn mode(retracts: bool, bounded: bool, limit: Option<u64>) -> Result<SinkMode, PlanError> {
+        let settings = Settings::new(1);
+        let lowering = Lowering {
+            settings: &settings,
+            operators: Vec::new(),
+            edges: Vec::new(),
+            sources: BTreeMap::new(),
+            notices: Vec::new(),
+        };
+        let schema = Arc::new(Schema::empty());
+        let flow = Flow { branches: Vec::new(), schema, retracts, rows: None, bounded };
+        let body = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };
+        lowering.result(&Top { limit, ..Top::default() }, &LogicalPlan::EmptyRelation(body), &flow)
+    }
+
+    #[test]
+    fn a_result_that_changes_for_ever_is_its_changes() {
+        assert_eq!(mode(true, false, None).unwrap(), SinkMode::Changelog);
+        assert!(mode(true, false, Some(1)).unwrap_err().hint.is_some());
+        assert_eq!(mode(false, false, Some(1)).unwrap(), SinkMode::Append { skip: 0, limit: Some(1) });
+        assert!(matches!(mode(true, true, None).unwrap(), SinkMode::Final { .. }));
+    }
 }

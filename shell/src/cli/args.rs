@@ -1,8 +1,11 @@
 //! What can be said on the command line.
 
-use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::time::Duration;
 
-/// Continuous SQL with theta joins.
+use clap::{FromArgMatches, Parser, ValueEnum};
+
+/// Continuous SQL with theta joins. Without a command and without -c: a prompt, or statements from
+/// standard input.
 #[derive(Debug, Parser)]
 #[command(name = "thetis", version, args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
@@ -12,8 +15,17 @@ pub(super) struct Args {
     submit: SubmitArgs,
 }
 
+/// What is to be done.
+#[derive(Debug)]
+pub(super) enum Todo {
+    /// Statements from files and the command line.
+    Submit(SubmitCommand),
+    /// Statements from a prompt, or line by line from standard input.
+    Shell(SubmitArgs),
+}
+
 #[derive(Debug, Clone, clap::Subcommand)]
-pub(super) enum Command {
+enum Command {
     /// Runs SQL files; `-` is standard input
     Submit(SubmitCommand),
 }
@@ -53,6 +65,21 @@ pub(super) struct SubmitArgs {
     /// Writes the changes of each result, epoch by epoch, instead of the result
     #[arg(long)]
     pub(super) changes: bool,
+    /// Plans every statement and runs no query; reports all errors
+    #[arg(long)]
+    pub(super) check: bool,
+    /// Goes on after an error; the exit code is 1 at the end
+    #[arg(long)]
+    pub(super) keep_going: bool,
+    /// How errors are written to standard error: for people, or as one JSON object per error
+    #[arg(long, value_enum, default_value_t = ErrorFormat::Text)]
+    pub(super) error_format: ErrorFormat,
+    /// Ends every query that runs longer, as in 10s; what came so far is its result
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    pub(super) time_limit: Option<Duration>,
+    /// Ends every query after this many rows
+    #[arg(long = "limit-rows", value_name = "N")]
+    pub(super) row_limit: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -60,6 +87,29 @@ pub(super) enum Format {
     Table,
     Csv,
     Ndjson,
+    Markdown,
+}
+
+impl Format {
+    /// As `--format` and `\pset format` take it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Table => "table",
+            Self::Csv => "csv",
+            Self::Ndjson => "ndjson",
+            Self::Markdown => "markdown",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ErrorFormat {
+    Text,
+    Json,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    thetis::parse_duration(text).map_err(|takes| format!("expected {takes}"))
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -70,20 +120,16 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 impl Args {
     /// What to do; `thetis -c SQL` is `thetis submit -c SQL`.
-    pub(super) fn command(self) -> Option<Command> {
+    pub(super) fn todo(self) -> Todo {
         match self.command {
-            Some(command) => Some(command),
-            None if self.submit.sql.is_empty() => None,
+            Some(Command::Submit(submit)) => Todo::Submit(submit),
+            None if self.submit.sql.is_empty() => Todo::Shell(self.submit),
             None => {
                 let inputs = self.submit.sql.iter().cloned().map(Input::Text).collect();
-                Some(Command::Submit(SubmitCommand { inputs, args: self.submit }))
+                Todo::Submit(SubmitCommand { inputs, args: self.submit })
             }
         }
     }
-}
-
-pub(super) fn usage() -> String {
-    <Args as CommandFactory>::command().render_help().to_string()
 }
 
 impl FromArgMatches for SubmitCommand {

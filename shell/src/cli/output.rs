@@ -1,4 +1,10 @@
-//! Rows on standard output: aligned tables, CSV, newline-delimited JSON.
+//! Rows in the formats that they can have: aligned tables, records, CSV, newline-delimited JSON,
+//! markdown.
+
+mod cells;
+mod markdown;
+mod out;
+mod table;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -6,37 +12,65 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
-use arrow::util::display::{ArrayFormatter, FormatOptions, array_value_to_string};
-use unicode_width::UnicodeWidthStr;
+use arrow::util::display::array_value_to_string;
 
+use self::markdown::Markdown;
+use self::table::Table;
 use super::args::Format;
+
+pub(super) use self::cells::{for_each_row, names, numeric};
+pub(super) use self::out::Out;
+pub(super) use self::table::{cut, grow, line, rule};
 
 const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 
-/// Rows from which a table takes its column widths; later rows may stick out.
-const MEASURED_ROWS: usize = 1_000;
+/// How results are printed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Display {
+    pub(super) format: Format,
+    pub(super) expanded: Expanded,
+    /// Tells how long each statement took.
+    pub(super) timing: bool,
+}
+
+/// Whether a table is printed as one record per row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expanded {
+    Off,
+    On,
+    /// If it is wider than the terminal.
+    Auto,
+}
+
+impl Display {
+    pub(super) fn new(format: Format) -> Self {
+        Self { format, expanded: Expanded::Off, timing: false }
+    }
+}
 
 /// Writes one result.
 pub(super) enum Writer<W: Write> {
     Table(Table<W>),
-    Csv(Box<arrow::csv::Writer<W>>, SchemaRef, bool),
-    Ndjson(Box<arrow::json::LineDelimitedWriter<W>>, SchemaRef),
+    Markdown(Markdown<W>),
+    Csv(Box<arrow::csv::Writer<W>>, SchemaRef, bool, W),
+    Ndjson(Box<arrow::json::LineDelimitedWriter<W>>, SchemaRef, W),
 }
 
-impl<W: Write> Writer<W> {
-    pub(super) fn new(format: Format, schema: &SchemaRef, out: W) -> Self {
-        match format {
-            Format::Table => Self::Table(Table::new(schema, out)),
+impl<W: Write + Clone> Writer<W> {
+    pub(super) fn new(display: &Display, schema: &SchemaRef, out: W) -> Self {
+        match display.format {
+            Format::Table => Self::Table(Table::new(schema, display.expanded, out)),
+            Format::Markdown => Self::Markdown(Markdown::new(schema, out)),
             Format::Csv => {
                 let builder = arrow::csv::WriterBuilder::new()
                     .with_header(true)
                     .with_timestamp_format(TIMESTAMP.to_owned())
                     .with_datetime_format(TIMESTAMP.to_owned());
-                Self::Csv(Box::new(builder.build(out)), flat_schema(schema), false)
+                Self::Csv(Box::new(builder.build(out.clone())), flat_schema(schema), false, out)
             }
             Format::Ndjson => {
                 let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true);
-                Self::Ndjson(Box::new(builder.build(out)), unique_names(schema))
+                Self::Ndjson(Box::new(builder.build(out.clone())), unique_names(schema), out)
             }
         }
     }
@@ -44,11 +78,12 @@ impl<W: Write> Writer<W> {
     pub(super) fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
         match self {
             Self::Table(table) => table.write(batch),
-            Self::Csv(writer, schema, started) => {
+            Self::Markdown(markdown) => markdown.write(batch),
+            Self::Csv(writer, schema, started, _) => {
                 *started = true;
                 writer.write(&flat(batch, schema)?).map_err(to_io)
             }
-            Self::Ndjson(writer, schema) => {
+            Self::Ndjson(writer, schema, _) => {
                 let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
                 let columns = batch.columns().to_vec();
                 let named = RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(to_io)?;
@@ -57,12 +92,12 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Hands on what is buffered; a full disk is told here at the latest.
-    pub(super) fn into_inner(self) -> W {
+    /// Lets everything be seen that has been written; what a table still measures only if `all`.
+    pub(super) fn show(&mut self, all: bool) -> io::Result<()> {
         match self {
-            Self::Table(table) => table.out,
-            Self::Csv(writer, ..) => writer.into_inner(),
-            Self::Ndjson(writer, _) => writer.into_inner(),
+            Self::Table(table) => table.show(all),
+            Self::Markdown(markdown) => markdown.out.flush(),
+            Self::Csv(.., out) | Self::Ndjson(.., out) => out.flush(),
         }
     }
 
@@ -70,9 +105,10 @@ impl<W: Write> Writer<W> {
     pub(super) fn finish(&mut self) -> io::Result<()> {
         match self {
             Self::Table(table) => table.finish(),
-            Self::Csv(writer, schema, false) => writer.write(&RecordBatch::new_empty(schema.clone())).map_err(to_io),
+            Self::Markdown(markdown) => markdown.finish(),
+            Self::Csv(writer, schema, false, _) => writer.write(&RecordBatch::new_empty(schema.clone())).map_err(to_io),
             Self::Csv(..) => Ok(()),
-            Self::Ndjson(writer, _) => writer.finish().map_err(to_io),
+            Self::Ndjson(writer, ..) => writer.finish().map_err(to_io),
         }
     }
 }
@@ -121,91 +157,4 @@ fn unique_names(schema: &SchemaRef) -> SchemaRef {
     }
     let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// An aligned table with a header and the number of rows.
-pub(super) struct Table<W> {
-    out: W,
-    names: Vec<String>,
-    right: Vec<bool>,
-    widths: Option<Vec<usize>>,
-    measured: Vec<Vec<String>>,
-    rows: u64,
-}
-
-impl<W: Write> Table<W> {
-    fn new(schema: &SchemaRef, out: W) -> Self {
-        Self {
-            out,
-            names: schema.fields().iter().map(|field| field.name().clone()).collect(),
-            right: schema.fields().iter().map(|field| field.data_type().is_numeric()).collect(),
-            widths: None,
-            measured: Vec::new(),
-            rows: 0,
-        }
-    }
-
-    fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        let options = FormatOptions::default()
-            .with_null("NULL")
-            .with_timestamp_format(Some(TIMESTAMP))
-            .with_datetime_format(Some(TIMESTAMP));
-        let columns = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options).map_err(to_io))
-            .collect::<io::Result<Vec<_>>>()?;
-        for row in 0..batch.num_rows() {
-            let cells: Vec<String> = columns
-                .iter()
-                .map(|column| column.value(row).to_string().replace('\n', "\\n").replace('\r', "\\r"))
-                .collect();
-            self.rows += 1;
-            if self.widths.is_some() {
-                self.line(&cells)?;
-                continue;
-            }
-            self.measured.push(cells);
-            if self.measured.len() == MEASURED_ROWS {
-                self.start()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn start(&mut self) -> io::Result<()> {
-        let mut widths: Vec<usize> = self.names.iter().map(|name| name.width()).collect();
-        for row in &self.measured {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.width());
-            }
-        }
-        let rule: Vec<String> = widths.iter().map(|width| "-".repeat(width + 2)).collect();
-        self.widths = Some(widths);
-        self.line(&self.names.clone())?;
-        writeln!(self.out, "{}", rule.join("+"))?;
-        for row in std::mem::take(&mut self.measured) {
-            self.line(&row)?;
-        }
-        Ok(())
-    }
-
-    fn line(&mut self, cells: &[String]) -> io::Result<()> {
-        let widths = self.widths.as_deref().unwrap_or_default();
-        let mut line = String::new();
-        for (i, cell) in cells.iter().enumerate() {
-            let fill = " ".repeat(widths.get(i).copied().unwrap_or(0).saturating_sub(cell.width()));
-            line += if i > 0 { "| " } else { " " };
-            line += &if self.right[i] { format!("{fill}{cell} ") } else { format!("{cell}{fill} ") };
-        }
-        writeln!(self.out, "{}", line.trim_end())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        if self.widths.is_none() {
-            self.start()?;
-        }
-        let rows = self.rows;
-        writeln!(self.out, "({rows} {})", if rows == 1 { "row" } else { "rows" })
-    }
 }

@@ -40,7 +40,6 @@ fn files_commands_and_standard_input_run_in_order() {
 fn usage_errors_exit_with_2() {
     assert_eq!(run(&["--no-such-flag"]).status.code(), Some(2));
     assert_eq!(run(&["submit"]).status.code(), Some(2));
-    assert_eq!(run(&[]).status.code(), Some(2));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 mod contract;
 mod newcomer;
+mod options;
+mod pipe;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
