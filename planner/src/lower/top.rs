@@ -62,8 +62,14 @@ impl Lowering<'_> {
         Ok(SinkMode::Changelog)
     }
 
-    fn result(&self, top: &Top<'_>, body: &LogicalPlan, flow: &Flow) -> Result<SinkMode, PlanError> {
+    fn result(&mut self, top: &Top<'_>, body: &LogicalPlan, flow: &Flow) -> Result<SinkMode, PlanError> {
         let Some(sort) = top.sort else {
+            if flow.retracts && !flow.bounded {
+                self.notices.push(
+                    "the result comes when the input ends, and a source of this query never does; ask for its changes"
+                        .to_owned(),
+                );
+            }
             return Ok(if flow.retracts {
                 SinkMode::Final { order: Vec::new(), skip: top.skip, limit: top.limit }
             } else {
