@@ -4,6 +4,7 @@
 
 mod contract;
 mod newcomer;
+mod sources;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
