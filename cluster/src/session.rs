@@ -155,7 +155,7 @@ impl Session {
                 self.catalog.streams().map(|stream| {
                     let rows = match stream.volume.rows {
                         Some(rows) => format!("about {rows:.0}"),
-                        None if stream.spec.bounded() => "unknown".to_owned(),
+                        None if stream.spec.is_bounded() => "unknown".to_owned(),
                         None => "without end".to_owned(),
                     };
                     [stream.name.clone(), stream.columns.fields().len().to_string(), stream.spec.to_string(), rows]

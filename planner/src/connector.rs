@@ -265,8 +265,8 @@ impl SourceSpec {
         }
     }
 
-    /// Whether its rows end.
-    pub fn bounded(&self) -> bool {
+    /// Its rows end.
+    pub fn is_bounded(&self) -> bool {
         !matches!(self, Self::Generator(generator) if generator.rows.is_none())
     }
 }

@@ -169,13 +169,13 @@ fn a_generator_is_shown_with_its_speed_and_its_end() {
     let text = |options| generator("a BIGINT, b VARCHAR, c TIMESTAMP, d DATE, e DECIMAL(3,1), f TIME", options);
     let unbounded = text("rows_per_second = 1000");
     assert_eq!(unbounded.to_string(), "generator, 1000 rows/s, unbounded");
-    assert!(!SourceSpec::Generator(unbounded).bounded());
+    assert!(!SourceSpec::Generator(unbounded).is_bounded());
     let bounded = text("rows = 50, rows_per_second = 'max', seed = 7, column.a.nulls = 0.25");
     assert_eq!(bounded.to_string(), "generator, as fast as rows are taken, 50 rows");
     assert_eq!((bounded.seed, bounded.columns[0].nulls), (7, 0.25));
     assert_eq!(bounded.columns[0].values, Distribution::Whole(Series::Uniform { low: 0, high: 999_999 }));
     assert_eq!(bounded.columns[4].values, Distribution::Whole(Series::Uniform { low: 0, high: 999 }));
-    assert!(SourceSpec::Generator(bounded).bounded());
+    assert!(SourceSpec::Generator(bounded).is_bounded());
     let Distribution::Whole(Series::Sequence { step, .. }) = text("rows_per_second = 100").columns[2].values else {
         panic!("not a sequence")
     };
