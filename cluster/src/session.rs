@@ -193,7 +193,8 @@ impl Session {
         if self.is_there(&create.name, create.if_not_exists) {
             return Ok("CREATE STREAM");
         }
-        let spec = SourceSpec::of(create)?;
+        let declared = declared(&create.columns)?;
+        let spec = SourceSpec::of(create, &declared)?;
         let at_path = |error: PlanError| {
             let path = create.options.iter().find(|option| option.key.value.eq_ignore_ascii_case("path"));
             error.at(path.and_then(|option| option.position))
@@ -201,9 +202,8 @@ impl Session {
         let columns = if create.columns.is_empty() {
             self.probe.infer_schema(&spec).map_err(at_path)?
         } else {
-            let columns = declared(&create.columns)?;
-            self.probe.check(&spec, &columns).map_err(at_path)?;
-            columns
+            self.probe.check(&spec, &declared).map_err(at_path)?;
+            declared
         };
         let watermark = create.watermark.as_ref().map(|watermark| {
             let column = fold(&watermark.column);
@@ -349,8 +349,12 @@ type Rows<'a, const N: usize> = Box<dyn Iterator<Item = [String; N]> + 'a>;
 fn streams(catalog: &Catalog) -> Rows<'_, 4> {
     Box::new(catalog.relations().filter_map(|(name, relation)| {
         let Relation::Stream(stream) = relation else { return None };
-        let rows = stream.volume.rows.map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
-        Some([name.to_owned(), stream.columns.fields().len().to_string(), source_name(&stream.spec), rows])
+        let rows = match stream.volume.rows {
+            Some(rows) => format!("about {rows:.0}"),
+            None if stream.spec.is_bounded() => "unknown".to_owned(),
+            None => "without end".to_owned(),
+        };
+        Some([name.to_owned(), stream.columns.fields().len().to_string(), stream.spec.to_string(), rows])
     }))
 }
 
@@ -407,14 +411,6 @@ fn uses_itself(view: &Ident) -> PlanError {
 fn nullable(schema: &SchemaRef) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| Field::new(field.name(), field.data_type().clone(), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-fn source_name(spec: &SourceSpec) -> String {
-    match spec {
-        SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
-        SourceSpec::Values(_) => "values".to_owned(),
-        SourceSpec::Table(_) => "stored table".to_owned(),
-    }
 }
 
 fn declared(columns: &[StreamColumn]) -> Result<SchemaRef, PlanError> {

@@ -53,11 +53,10 @@ fn explain_operator(dag: &Dag, id: OperatorId, operator: &Operator, out: &mut St
         OperatorKind::Source(source) => {
             let columns: Vec<_> =
                 source.projection.iter().map(|c| source.columns.field(*c as usize).name().as_str()).collect();
-            let spec = match &source.spec {
-                SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
-                SourceSpec::Values(rows) => format!("{} constant rows", rows.len()),
+            let spec = match source.spec {
                 SourceSpec::Table(_) if source.bounded => "the stored table as it is now".to_owned(),
                 SourceSpec::Table(_) => "the stored table and its changes".to_owned(),
+                ref spec => spec.to_string(),
             };
             let _ = writeln!(out, "  reads: {spec}\n  columns: {}", columns.join(", "));
         }
