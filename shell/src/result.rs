@@ -70,7 +70,7 @@ impl ResultSet {
         Self::new(batch.schema(), Vec::new(), Feed::Table(Some(batch)))
     }
 
-    pub(crate) fn of(plan: Plan, running: Running, output: Output, engine: Arc<Engine>, execution: Execution) -> Self {
+    pub(crate) fn of(plan: Plan, running: Running, engine: Arc<Engine>, execution: Execution) -> Self {
         let changes = is_changelog(&plan);
         let result = &plan.dag.sink().schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
