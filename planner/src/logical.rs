@@ -13,6 +13,7 @@ use datafusion_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion_optimizer::analyzer::Analyzer;
+use datafusion_optimizer::optimize_projections::OptimizeProjections;
 use datafusion_optimizer::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
 use datafusion_sql::planner::{ParserOptions, SqlToRel};
 use thetis_parser::ast;
@@ -21,6 +22,7 @@ use crate::catalog::{Catalog, Relation, Stream, View};
 use crate::error::{PlanError, PlanErrorKind};
 use crate::fold::fold_constants;
 use crate::functions;
+use crate::join_order::order_joins;
 
 /// A stream, as the logical plan sees it.
 #[derive(Debug)]
@@ -69,13 +71,23 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
     let planned = context.plan(query);
     let plan = planned.map_err(|error| context.explain(error))?;
     let uses = lock(&context.uses).iter().cloned().collect();
-    let analyzed = Analyzer::new().execute_and_check(plan, &CONFIG, |_, _| {})?;
-    let analyzed = fold_constants(analyzed)?;
+    let analyzed = analyze(plan)?;
+    let optimized = optimize(&OPTIMIZER, analyzed.clone())?;
+    let ordered = order_joins(optimized)?;
+    // A new order leaves columns at joins that do not need them.
+    let optimized = if ordered.transformed { optimize(&PROJECTIONS, ordered.data)? } else { ordered.data };
+    Ok(Logical { analyzed, optimized, uses })
+}
+
+fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    fold_constants(Analyzer::new().execute_and_check(plan, &CONFIG, |_, _| {})?)
+}
+
+fn optimize(optimizer: &Optimizer, plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
     let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
         .without_query_execution_start_time()
         .with_skip_failing_rules(false);
-    let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
-    Ok(Logical { analyzed, optimized, uses })
+    optimizer.optimize(plan, &config, |_, _| {})
 }
 
 /// The Arrow type of a SQL type.
@@ -117,6 +129,9 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
         Optimizer::new().rules.into_iter().filter(|rule| !NOT_USED.contains(&rule.name())).collect();
     Optimizer::with_rules(rules)
 });
+
+static PROJECTIONS: LazyLock<Optimizer> =
+    LazyLock::new(|| Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]));
 
 struct Context<'a> {
     catalog: &'a Catalog,

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use datafusion_common::{JoinType, NullEquality};
-use datafusion_expr::utils::split_conjunction_owned;
-use datafusion_expr::{BinaryExpr, Expr, LogicalPlan, Operator, logical_plan};
+use datafusion_common::JoinType;
+use datafusion_expr::{LogicalPlan, logical_plan};
 
 use super::{Branch, Flow, Lowering, row_bytes};
 use crate::choose::{Choice, Volumes, choose};
 use crate::error::PlanError;
+use crate::estimate;
 use crate::expr::ScalarExpr;
 use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side, nullable};
-use crate::theta::{Analysis, AtomClass, Inputs, analyze};
+use crate::theta::{Analysis, Inputs, analyze, conjuncts};
 
 impl Lowering<'_> {
     pub(super) fn join(&mut self, join: &logical_plan::Join) -> Result<Flow, PlanError> {
@@ -45,7 +45,7 @@ impl Lowering<'_> {
         let fields = left.schema.fields().iter().chain(right.schema.fields());
         let schema = nullable(fields.map(AsRef::as_ref));
         let retracts = left.retracts || right.retracts;
-        let rows = expected_pairs(volumes.rows, &analysis);
+        let rows = estimate::pairs(volumes.rows, &analysis.class);
         let bounded = left.bounded && right.bounded;
         let operator = Join {
             inputs: [Arc::clone(&left.schema), Arc::clone(&right.schema)],
@@ -116,35 +116,4 @@ fn has_one_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::Values(values) => values.values.len() == 1,
         _ => false,
     }
-}
-
-/// The whole condition: equalities first, as they are the cheapest to check.
-fn conjuncts(join: &logical_plan::Join) -> Vec<Expr> {
-    let op = match join.null_equality {
-        NullEquality::NullEqualsNothing => Operator::Eq,
-        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
-    };
-    let equal = |(left, right): &(Expr, Expr)| {
-        Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())))
-    };
-    let filter = join.filter.iter().cloned().flat_map(split_conjunction_owned);
-    join.on.iter().map(equal).chain(filter).collect()
-}
-
-/// Pairs expected, when nothing is known of the data.
-fn expected_pairs(rows: [Option<f64>; 2], analysis: &Analysis) -> Option<f64> {
-    let [Some(left), Some(right)] = rows else {
-        return None;
-    };
-    let share: f64 = analysis
-        .class
-        .0
-        .iter()
-        .map(|atom| match atom {
-            AtomClass::Equality => 1.0 / left.max(right).max(1.0),
-            AtomClass::Band | AtomClass::Distance | AtomClass::GreatCircle => 0.001,
-            AtomClass::Inequality | AtomClass::Residual => 0.4,
-        })
-        .product();
-    Some((left * right * share).ceil())
 }
