@@ -22,6 +22,7 @@ pub mod layout;
 pub mod logical;
 mod lower;
 pub mod physical;
+mod set_ops;
 mod settings;
 pub mod sizing;
 pub mod theta;

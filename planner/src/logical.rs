@@ -23,6 +23,7 @@ use crate::error::{PlanError, PlanErrorKind};
 use crate::fold::fold_constants;
 use crate::functions;
 use crate::join_order::order_joins;
+use crate::set_ops::count_set_operations;
 
 /// A stream, as the logical plan sees it.
 #[derive(Debug)]
@@ -55,6 +56,8 @@ impl TableSource for ViewSource {
 #[derive(Debug, Clone)]
 pub struct Logical {
     /// The plan as it was written: names resolved, types coerced, nothing moved.
+    pub written: LogicalPlan,
+    /// The same, with set operations in other words.
     pub analyzed: LogicalPlan,
     /// The plan that is run.
     pub optimized: LogicalPlan,
@@ -71,12 +74,14 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
     let planned = context.plan(query);
     let plan = planned.map_err(|error| context.explain(error))?;
     let uses = lock(&context.uses).iter().cloned().collect();
-    let analyzed = analyze(plan)?;
+    let written = analyze(plan.clone())?;
+    let counted = count_set_operations(plan)?;
+    let analyzed = if counted.transformed { analyze(counted.data)? } else { written.clone() };
     let optimized = optimize(&OPTIMIZER, analyzed.clone())?;
     let ordered = order_joins(optimized)?;
     // A new order leaves columns at joins that do not need them.
     let optimized = if ordered.transformed { optimize(&PROJECTIONS, ordered.data)? } else { ordered.data };
-    Ok(Logical { analyzed, optimized, uses })
+    Ok(Logical { written, analyzed, optimized, uses })
 }
 
 fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
