@@ -25,6 +25,7 @@ pub mod physical;
 mod set_ops;
 mod settings;
 pub mod sizing;
+mod subqueries;
 pub mod theta;
 mod types;
 

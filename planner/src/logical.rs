@@ -24,6 +24,7 @@ use crate::fold::fold_constants;
 use crate::functions;
 use crate::join_order::order_joins;
 use crate::set_ops::count_set_operations;
+use crate::subqueries::spell_out;
 
 /// A stream, as the logical plan sees it.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl TableSource for ViewSource {
 pub struct Logical {
     /// The plan as it was written: names resolved, types coerced, nothing moved.
     pub written: LogicalPlan,
-    /// The same, with set operations in other words.
+    /// The same, with set operations and NOT IN in other words.
     pub analyzed: LogicalPlan,
     /// The plan that is run.
     pub optimized: LogicalPlan,
@@ -76,7 +77,8 @@ pub fn plan_query(query: &ast::Query, catalog: &Catalog) -> Result<Logical, Plan
     let uses = lock(&context.uses).iter().cloned().collect();
     let written = analyze(plan.clone())?;
     let counted = count_set_operations(plan)?;
-    let analyzed = if counted.transformed { analyze(counted.data)? } else { written.clone() };
+    let spelled = spell_out(counted.data)?;
+    let analyzed = if counted.transformed || spelled.transformed { analyze(spelled.data)? } else { written.clone() };
     let optimized = optimize(&OPTIMIZER, analyzed.clone())?;
     let ordered = order_joins(optimized)?;
     // A new order leaves columns at joins that do not need them.
@@ -119,7 +121,7 @@ static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
 /// Rules that would undo what Thetis does itself: DISTINCT aggregates are exact under deletes as
 /// they are; leaf expressions are cheap to evaluate where they stand; shared subexpressions of
 /// conditions would hide them from theta analysis.
-/// A semi join is not there to become one.
+/// An inner join is not made a semi join, which would be lowered to two operators.
 const NOT_USED: [&str; 6] = [
     "eliminate_join",
     "push_down_limit",

@@ -3,6 +3,7 @@
 mod aggregate;
 mod join;
 mod prune;
+mod semi;
 mod top;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,6 +127,11 @@ impl Flow {
         }
         let rows = self.rows.map(|rows| rows * estimate::kept(exprs.len()));
         Self { rows, ..self }.then(&Step::Filter(exprs))
+    }
+
+    /// The rows, to be taken away: inserts become deletes and deletes inserts.
+    fn negate(self) -> Self {
+        Self { retracts: true, ..self }.then(&Step::Negate)
     }
 
     /// UNION ALL. The columns of all flows have the types of `schema`.

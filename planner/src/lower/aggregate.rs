@@ -36,6 +36,20 @@ impl Lowering<'_> {
         Ok(self.add_aggregate(input, operator, flow_schema(&aggregate.schema), tasks, rows))
     }
 
+    /// The distinct rows of `input`. If it can have only one, one task finds it.
+    pub(super) fn distinct(&mut self, input: Flow, at_most_one: bool) -> Flow {
+        let schema = Arc::clone(&input.schema);
+        let (tasks, rows) =
+            if at_most_one { (1, Some(1.0)) } else { (self.settings.parallelism, input.rows.map(estimate::groups)) };
+        let operator = Aggregate {
+            input: Arc::clone(&schema),
+            groups: (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect(),
+            aggregates: Vec::new(),
+            input_retracts: input.retracts,
+        };
+        self.add_aggregate(input, operator, schema, tasks, rows)
+    }
+
     fn add_aggregate(
         &mut self,
         input: Flow,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion_common::JoinType;
 use datafusion_expr::{LogicalPlan, logical_plan};
 
+use super::semi::is_semi;
 use super::{Branch, Flow, Lowering, row_bytes};
 use crate::choose::{Choice, Volumes, choose};
 use crate::error::PlanError;
@@ -15,6 +16,9 @@ use crate::theta::{Analysis, Inputs, analyze, conjuncts};
 
 impl Lowering<'_> {
     pub(super) fn join(&mut self, join: &logical_plan::Join) -> Result<Flow, PlanError> {
+        if is_semi(join.join_type) {
+            return self.semi_join(join);
+        }
         check_type(join)?;
         let conjuncts = conjuncts(join);
         let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
@@ -25,7 +29,7 @@ impl Lowering<'_> {
         self.add_join(inputs, condition, analysis)
     }
 
-    fn add_join(
+    pub(super) fn add_join(
         &mut self,
         inputs: [Flow; 2],
         condition: Vec<ScalarExpr>,
@@ -74,25 +78,16 @@ impl Lowering<'_> {
 }
 
 fn check_type(join: &logical_plan::Join) -> Result<(), PlanError> {
-    let (what, hint) = match join.join_type {
-        JoinType::Inner => return Ok(()),
+    match join.join_type {
+        JoinType::Inner => Ok(()),
         // The other side has exactly one row, and nothing can filter it away: an inner join.
-        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => {
-            return Ok(());
-        }
-        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => {
-            return Ok(());
-        }
-        JoinType::Left | JoinType::Right | JoinType::Full => (
-            "outer joins are",
+        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => Ok(()),
+        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => Ok(()),
+        _ => Err(PlanError::unsupported(
+            format!("outer joins are not supported ({} join)", join.join_type),
             "an inner join gives the rows with a match; a scalar subquery must be an aggregate without GROUP BY and HAVING",
-        ),
-        _ => (
-            "IN, EXISTS, INTERSECT, EXCEPT and their negations are",
-            "join with SELECT DISTINCT of the subquery instead",
-        ),
-    };
-    Err(PlanError::unsupported(format!("{what} not supported ({} join)", join.join_type), hint))
+        )),
+    }
 }
 
 /// A scalar subquery has at most one row: known from its plan, as nothing checks it later.
