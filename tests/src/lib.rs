@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper that cannot go on is a failed test")]
 
 pub mod oracle;
+pub mod prefixes;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,18 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use thetis::Driver;
-use thetis_cluster::{Reply, Session};
-use thetis_parser::{Statement, parse_statement};
-use thetis_planner::Output;
-use thetis_planner::catalog::Relation;
-use thetis_tests::oracle::Oracle;
-use thetis_tests::{Accumulated, Value, block_on, cases, changes, difference, query, rows, run_all, statements};
+use thetis_tests::prefixes::{Evaluated, Setup};
+use thetis_tests::{Value, block_on, cases, difference, query, rows, run_all, statements};
 
 const EPOCH_ROWS: u64 = 100;
 
@@ -53,45 +46,10 @@ fn answers_in_any_matrix() {
     answers_with(&["SET matrix = '2x3'", "SET matrix = '3x1'", "SET matrix = '4x4'"]);
 }
 
-/// Every row of a stream, in order, as the engine reads it.
-async fn stream_rows(connection: &thetis::Connection, name: &str) -> RecordBatch {
-    let mut statement = connection.statement();
-    let mut result = statement.query(&format!("SELECT * FROM {name}")).await.unwrap();
-    let schema = result.schema().clone();
-    let mut batches = Vec::new();
-    while let Some(batch) = result.next_batch().await.unwrap() {
-        batches.push(batch);
-    }
-    concat_batches(&schema, &batches).unwrap()
-}
-
 async fn prefixes_are_right(case: &Path, setting: &str) {
     let (definitions, sql) = statements(case);
-    let connection = Driver::open("thetis:").unwrap();
-    let mut session = Session::new();
-    let settings = [format!("SET epoch_rows = {EPOCH_ROWS}"), setting.to_owned()];
-    run_all(&connection, &settings).await;
-    run_all(&connection, &definitions).await;
-    for definition in &definitions {
-        session.handle(&parse_statement(definition).unwrap(), Output::Result).unwrap();
-    }
-    let statement = parse_statement(&sql).unwrap();
-    assert!(matches!(statement, Statement::Query(_)));
-    let Reply::Query(plan) = session.handle(&statement, Output::Changes).unwrap() else { panic!("not a query") };
-    let mut streams = HashMap::new();
-    for stream in session.catalog().streams() {
-        streams.insert(stream.name.clone(), stream_rows(&connection, &stream.name).await);
-    }
-    assert!(streams.keys().all(|name| matches!(session.catalog().get(name), Some(Relation::Stream(_)))));
-    let mut oracle = Oracle::new(&plan.logical.optimized, streams, EPOCH_ROWS);
-    let mut changes = changes(&connection, &sql).await;
-    let mut accumulated = Accumulated::default();
-    for epoch in 1..=oracle.last_epoch() {
-        accumulated.add(changes.remove(&epoch).unwrap_or_default());
-        let wrong = difference(accumulated.rows(), rows(&oracle.answer(epoch), 0));
-        assert_eq!(wrong, None, "{} at epoch {epoch} with {setting}", case.display());
-    }
-    assert!(changes.is_empty(), "changes after the last epoch: {:?}", changes.keys());
+    let mut setup = Setup::new(&definitions, &[setting], EPOCH_ROWS).await;
+    setup.check(&sql, Evaluated::Optimized).await;
 }
 
 #[test]
