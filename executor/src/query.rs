@@ -196,9 +196,10 @@ impl<'a> Wiring<'a> {
             let sender = self.dag.operator(id);
             let receiver = self.dag.operator(edge.to);
             let schema = edge.steps.iter().rev().find_map(|step| step.schema()).unwrap_or(&sender.schema);
-            let layout = match &receiver.kind {
-                OperatorKind::Join(join) => Some(&join.layout),
-                _ => None,
+            // A row and its delete may come from different senders, and must meet in one cell.
+            let (layout, retracts) = match &receiver.kind {
+                OperatorKind::Join(join) => (Some(&join.layout), join.retracts[usize::from(edge.port)]),
+                _ => (None, sender.retracts),
             };
             let first =
                 self.channels(edge.to).find(|(other, _)| std::ptr::eq(*other, edge)).map_or(0, |(_, first)| first);
@@ -206,7 +207,7 @@ impl<'a> Wiring<'a> {
             counters.edges.push((number, Arc::clone(&own)));
             out.push(OutEdge {
                 steps: Steps::new(&edge.steps, &sender.schema)?,
-                route: route_for(&edge.exchange, receiver.tasks, schema, layout, sender.retracts, task)?,
+                route: route_for(&edge.exchange, receiver.tasks, schema, layout, retracts, task)?,
                 targets: self.senders[edge.to.0 as usize].iter().map(|inbox| (inbox.clone(), first + task)).collect(),
                 counters: own,
             });

@@ -1,4 +1,4 @@
-//! Filter, project and unnest on frames: the row-wise work that is fused into a sender.
+//! Filter, project, unnest and negate on frames: the row-wise work that is fused into a sender.
 
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ enum Compiled {
     Filter(Vec<Arc<dyn PhysicalExpr>>),
     Project { exprs: Vec<Arc<dyn PhysicalExpr>>, schema: SchemaRef },
     Unnest { lists: Vec<usize>, schema: SchemaRef, keep_empty: bool },
+    Negate,
 }
 
 /// Compiles expressions over one schema.
@@ -81,6 +82,7 @@ impl Steps {
                         keep_empty: *keep_empty,
                     }
                 }
+                Step::Negate => Compiled::Negate,
             });
         }
         Ok(Self { steps: compiled })
@@ -104,6 +106,7 @@ impl Steps {
                     }
                     unnested
                 }
+                Compiled::Negate => frames.into_iter().map(negate).collect(),
             };
             frames.retain(|frame| frame.rows() > 0);
         }
@@ -128,6 +131,15 @@ fn filter(mut frame: Frame, exprs: &[Arc<dyn PhysicalExpr>]) -> Result<Frame, Ex
         frame = frame.with_rows(filter_record_batch(&frame.batch, &mask)?, weights);
     }
     Ok(frame)
+}
+
+/// Inserts become deletes, deletes inserts.
+fn negate(frame: Frame) -> Frame {
+    let weights = match &frame.weights {
+        Some(weights) => weights.iter().map(|weight| -weight).collect(),
+        None => std::iter::repeat_n(-1, frame.rows()).collect(),
+    };
+    Frame { weights: Some(weights), ..frame }
 }
 
 fn project(frame: &Frame, exprs: &[Arc<dyn PhysicalExpr>], schema: &SchemaRef) -> Result<Frame, ExecError> {
@@ -233,5 +245,26 @@ impl Elements {
 
     fn range(&self, row: usize) -> std::ops::Range<u32> {
         self.ranges[row].clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::Int64Array;
+
+    use super::*;
+    use crate::frame::Epoch;
+
+    #[test]
+    fn negated_frames_take_away_what_they_brought() {
+        let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+        let batch = RecordBatch::try_from_iter([("x", column)]).unwrap();
+        let steps = Steps::new(&[Step::Negate], &batch.schema()).unwrap();
+        let inserts = Frame::inserts(batch.clone(), Epoch::FIRST);
+        let mixed = Frame { weights: Some(vec![2, -1, 1].into()), ..inserts.clone() };
+        for (frame, expected) in [(inserts, [-1, -1, -1]), (mixed, [-2, 1, -1])] {
+            let [negated] = steps.run(frame).unwrap().try_into().unwrap();
+            assert_eq!((negated.weights.as_deref(), &negated.batch), (Some(&expected[..]), &batch));
+        }
     }
 }

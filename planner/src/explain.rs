@@ -79,6 +79,7 @@ fn explain_edge(dag: &Dag, from: OperatorId, steps: &[Step], exchange: &Exchange
                 let lists: Vec<_> = lists.iter().map(|list| columns[*list as usize].as_str()).collect();
                 format!("unnest: {}", lists.join(", "))
             }
+            Step::Negate => "negate: inserts become deletes".to_owned(),
         };
         let _ = writeln!(out, "     {text}");
         if let Some(schema) = step.schema() {

@@ -487,9 +487,10 @@ fn operator(op: &str) -> Result<Operator, DataFusionError> {
 fn not_scalar(expr: &Expr) -> PlanError {
     let (what, hint) = match expr {
         Expr::ScalarSubquery(_) => ("a scalar subquery in this place", "move it into a subquery in FROM and join it"),
-        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => {
-            ("IN, EXISTS, ANY and ALL with a subquery", "join with the subquery's DISTINCT result instead")
-        }
+        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => (
+            "IN, EXISTS, ANY and ALL with a subquery in this place",
+            "use IN and EXISTS in WHERE, correlated by equalities of columns, or join with SELECT DISTINCT of the subquery",
+        ),
         Expr::WindowFunction(_) => ("a window function (OVER)", "join with an aggregate in a subquery instead"),
         Expr::Placeholder(_) => ("a parameter", "write the value, or use submit's -v name=value and :name"),
         Expr::AggregateFunction(_) => {

@@ -13,6 +13,7 @@ use datafusion_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
 };
 use datafusion_optimizer::analyzer::Analyzer;
+use datafusion_optimizer::optimize_projections::OptimizeProjections;
 use datafusion_optimizer::optimizer::{Optimizer, OptimizerContext, OptimizerRule};
 use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use thetis_parser::ast;
@@ -21,6 +22,9 @@ use crate::catalog::{Catalog, Relation, Stream, View};
 use crate::error::{PlanError, PlanErrorKind};
 use crate::fold::fold_constants;
 use crate::functions;
+use crate::join_order::order_joins;
+use crate::set_ops::count_set_operations;
+use crate::subqueries::spell_out;
 
 /// A stream, as the logical plan sees it.
 #[derive(Debug)]
@@ -53,6 +57,8 @@ impl TableSource for ViewSource {
 #[derive(Debug, Clone)]
 pub struct Logical {
     /// The plan as it was written: names resolved, types coerced, nothing moved.
+    pub written: LogicalPlan,
+    /// The same, with set operations and NOT IN in other words.
     pub analyzed: LogicalPlan,
     /// The plan that is run.
     pub optimized: LogicalPlan,
@@ -135,14 +141,29 @@ impl Resolved {
     /// # Errors
     /// Types that do not go together, constants that overflow.
     pub fn optimize(self) -> Result<Logical, PlanError> {
-        let analyzed = Analyzer::new().execute_and_check(self.plan, &CONFIG, |_, _| {})?;
-        let analyzed = fold_constants(analyzed)?;
-        let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
-            .without_query_execution_start_time()
-            .with_skip_failing_rules(false);
-        let optimized = OPTIMIZER.optimize(analyzed.clone(), &config, |_, _| {})?;
-        Ok(Logical { analyzed, optimized, uses: self.uses })
+        let Self { plan, uses } = self;
+        let written = analyze(plan.clone())?;
+        let counted = count_set_operations(plan)?;
+        let spelled = spell_out(counted.data)?;
+        let analyzed =
+            if counted.transformed || spelled.transformed { analyze(spelled.data)? } else { written.clone() };
+        let optimized = optimize(&OPTIMIZER, analyzed.clone())?;
+        let ordered = order_joins(optimized)?;
+        // A new order leaves columns at joins that do not need them.
+        let optimized = if ordered.transformed { optimize(&PROJECTIONS, ordered.data)? } else { ordered.data };
+        Ok(Logical { written, analyzed, optimized, uses })
     }
+}
+
+fn analyze(plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    fold_constants(Analyzer::new().execute_and_check(plan, &CONFIG, |_, _| {})?)
+}
+
+fn optimize(optimizer: &Optimizer, plan: LogicalPlan) -> Result<LogicalPlan, DataFusionError> {
+    let config = OptimizerContext::new_with_config_options(Arc::clone(&CONFIG))
+        .without_query_execution_start_time()
+        .with_skip_failing_rules(false);
+    optimizer.optimize(plan, &config, |_, _| {})
 }
 
 /// The Arrow type of a SQL type.
@@ -169,7 +190,7 @@ static CONFIG: LazyLock<Arc<ConfigOptions>> = LazyLock::new(|| {
 /// Rules that would undo what Thetis does itself: DISTINCT aggregates are exact under deletes as
 /// they are; leaf expressions are cheap to evaluate where they stand; shared subexpressions of
 /// conditions would hide them from theta analysis.
-/// A semi join is not there to become one.
+/// An inner join is not made a semi join, which would be lowered to two operators.
 const NOT_USED: [&str; 6] = [
     "eliminate_join",
     "push_down_limit",
@@ -184,6 +205,9 @@ static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
         Optimizer::new().rules.into_iter().filter(|rule| !NOT_USED.contains(&rule.name())).collect();
     Optimizer::with_rules(rules)
 });
+
+static PROJECTIONS: LazyLock<Optimizer> =
+    LazyLock::new(|| Optimizer::with_rules(vec![Arc::new(OptimizeProjections::new())]));
 
 struct Context<'a> {
     catalog: &'a Catalog,

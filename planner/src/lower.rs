@@ -3,6 +3,7 @@
 mod aggregate;
 mod join;
 mod prune;
+mod semi;
 mod top;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use datafusion_expr::{Expr, LogicalPlan};
 use crate::catalog::Stream;
 use crate::connector::SourceSpec;
 use crate::error::PlanError;
+use crate::estimate;
 use crate::expr::ScalarExpr;
 use crate::logical::StreamSource;
 use crate::physical::{
@@ -115,6 +117,43 @@ impl Flow {
         }
         self
     }
+
+    /// New columns, computed from the old ones.
+    fn project(self, exprs: Vec<ScalarExpr>, schema: &SchemaRef) -> Self {
+        let step = Step::Project { exprs, schema: Arc::clone(schema) };
+        Self { schema: Arc::clone(schema), ..self }.then(&step)
+    }
+
+    /// The rows for which all of `exprs` hold.
+    fn filter(self, exprs: Vec<ScalarExpr>) -> Self {
+        if exprs.is_empty() {
+            return self;
+        }
+        let rows = self.rows.map(|rows| rows * estimate::kept(exprs.len()));
+        Self { rows, ..self }.then(&Step::Filter(exprs))
+    }
+
+    /// The rows, to be taken away: inserts become deletes and deletes inserts.
+    fn negate(self) -> Self {
+        Self { retracts: true, ..self }.then(&Step::Negate)
+    }
+
+    /// UNION ALL. The columns of all flows have the types of `schema`.
+    fn union(flows: Vec<Self>, schema: &SchemaRef) -> Self {
+        let mut union =
+            Self { branches: Vec::new(), schema: Arc::clone(schema), retracts: false, rows: Some(0.0), bounded: true };
+        for mut flow in flows {
+            if flow.schema != *schema {
+                let exprs = (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect();
+                flow = flow.project(exprs, schema);
+            }
+            union.branches.extend(flow.branches);
+            union.retracts |= flow.retracts;
+            union.rows = union.rows.zip(flow.rows).map(|(a, b)| a + b);
+            union.bounded &= flow.bounded;
+        }
+        union
+    }
 }
 
 /// Schemas between operators: names for people, every column nullable.
@@ -134,11 +173,6 @@ fn width(data_type: &DataType) -> f64 {
 
 fn row_bytes(schema: &SchemaRef) -> f64 {
     schema.fields().iter().map(|field| width(field.data_type())).sum::<f64>().max(1.0)
-}
-
-/// Share of the rows that a condition is expected to keep, when nothing is known.
-fn kept(conjuncts: usize) -> f64 {
-    0.4_f64.powi(i32::try_from(conjuncts.min(8)).unwrap_or(8))
 }
 
 impl Lowering<'_> {
@@ -226,14 +260,13 @@ impl Lowering<'_> {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
                 let input = self.flow(&filter.input)?;
-                self.filter(input, filter.input.schema(), &split_conjunction(&filter.predicate))
+                let conjuncts = split_conjunction(&filter.predicate);
+                Ok(input.filter(conjunct_scalars(&conjuncts, filter.input.schema())?))
             }
             LogicalPlan::Projection(projection) => {
                 let input = self.flow(&projection.input)?;
                 let exprs = scalars(&projection.expr, projection.input.schema())?;
-                let schema = flow_schema(&projection.schema);
-                let step = Step::Project { exprs, schema: Arc::clone(&schema) };
-                Ok(Flow { schema, ..input }.then(&step))
+                Ok(input.project(exprs, &flow_schema(&projection.schema)))
             }
             LogicalPlan::SubqueryAlias(alias) => self.flow(&alias.input),
             LogicalPlan::Subquery(subquery) => self.flow(&subquery.subquery),
@@ -286,7 +319,7 @@ impl Lowering<'_> {
         if !scan.filters.is_empty() {
             let read = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source_schema)?;
             let conjuncts: Vec<&Expr> = scan.filters.iter().flat_map(split_conjunction).collect();
-            flow = self.filter(flow, &read, &conjuncts)?;
+            flow = flow.filter(conjunct_scalars(&conjuncts, &read)?);
         }
         let columns: Vec<u32> = scanned(scan)
             .map(|column| {
@@ -298,33 +331,12 @@ impl Lowering<'_> {
             return Ok(flow);
         }
         let schema = project_schema(&source_schema, &columns);
-        let exprs = columns.into_iter().map(ScalarExpr::Column).collect();
-        let step = Step::Project { exprs, schema: Arc::clone(&schema) };
-        Ok(Flow { schema, ..flow }.then(&step))
-    }
-
-    fn filter(&mut self, input: Flow, schema: &DFSchema, conjuncts: &[&Expr]) -> Result<Flow, PlanError> {
-        let exprs = conjuncts.iter().map(|e| ScalarExpr::of(e, schema)).collect::<Result<Vec<_>, _>>()?;
-        let rows = input.rows.map(|rows| rows * kept(exprs.len()));
-        Ok(Flow { rows, ..input }.then(&Step::Filter(exprs)))
+        Ok(flow.project(columns.into_iter().map(ScalarExpr::Column).collect(), &schema))
     }
 
     fn union(&mut self, inputs: &[Arc<LogicalPlan>], schema: &DFSchema) -> Result<Flow, PlanError> {
-        let schema = flow_schema(schema);
-        let mut union =
-            Flow { branches: Vec::new(), schema: Arc::clone(&schema), retracts: false, rows: Some(0.0), bounded: true };
-        for input in inputs {
-            let mut flow = self.flow(input)?;
-            if flow.schema != schema {
-                let exprs = (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect();
-                flow = flow.then(&Step::Project { exprs, schema: Arc::clone(&schema) });
-            }
-            union.branches.extend(flow.branches);
-            union.retracts |= flow.retracts;
-            union.rows = union.rows.zip(flow.rows).map(|(a, b)| a + b);
-            union.bounded &= flow.bounded;
-        }
-        Ok(union)
+        let flows = inputs.iter().map(|input| self.flow(input)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Flow::union(flows, &flow_schema(schema)))
     }
 
     fn unnest(&mut self, unnest: &Unnest) -> Result<Flow, PlanError> {
@@ -340,7 +352,7 @@ impl Lowering<'_> {
         }
         let schema = flow_schema(&unnest.schema);
         let step = Step::Unnest { lists, schema: Arc::clone(&schema), keep_empty: unnest.options.preserve_nulls() };
-        Ok(Flow { schema, rows: input.rows.map(|rows| rows * 10.0), ..input }.then(&step))
+        Ok(Flow { schema, rows: input.rows.map(estimate::unnested), ..input }.then(&step))
     }
 
     fn values(&mut self, values: &Values) -> Result<Flow, PlanError> {
@@ -378,6 +390,10 @@ fn sort_keys(keys: &[Sort], schema: &DFSchema) -> Result<Vec<SortKey>, PlanError
 
 fn scalars(exprs: &[Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanError> {
     exprs.iter().map(|expr| ScalarExpr::of(expr, schema)).collect()
+}
+
+fn conjunct_scalars(conjuncts: &[&Expr], schema: &DFSchema) -> Result<Vec<ScalarExpr>, PlanError> {
+    conjuncts.iter().map(|expr| ScalarExpr::of(expr, schema)).collect()
 }
 
 fn project_schema(schema: &SchemaRef, columns: &[u32]) -> SchemaRef {

@@ -5,8 +5,8 @@
 //! operator --[steps]--> exchange --> operator
 //! ```
 //!
-//! An operator has one or several tasks. An edge first runs its steps (filter, project, unnest)
-//! in the sending task, then its exchange chooses the target tasks. Several edges into one port
+//! An operator has one or several tasks. An edge first runs its steps (filter, project, unnest,
+//! negate) in the sending task, then its exchange chooses the target tasks. Several edges into one port
 //! are a UNION ALL; several edges out of one source share its rows, so that all references to a
 //! stream see the same prefix of it.
 
@@ -396,13 +396,15 @@ pub enum Step {
         /// A row whose lists are all NULL or empty becomes one row with NULLs.
         keep_empty: bool,
     },
+    /// Turns inserts into deletes and deletes into inserts.
+    Negate,
 }
 
 impl Step {
     /// Columns of the rows after this step, if it changes them.
     pub fn schema(&self) -> Option<&SchemaRef> {
         match self {
-            Self::Filter(_) => None,
+            Self::Filter(_) | Self::Negate => None,
             Self::Project { schema, .. } | Self::Unnest { schema, .. } => Some(schema),
         }
     }

@@ -11,8 +11,10 @@ mod linear;
 
 use std::fmt;
 
-use datafusion_common::DFSchema;
+use datafusion_common::{DFSchema, NullEquality};
 use datafusion_expr::expr::Alias;
+use datafusion_expr::logical_plan::Join;
+use datafusion_expr::utils::split_conjunction_owned;
 use datafusion_expr::{Between, BinaryExpr, Expr, ExprSchemable, Operator};
 use serde::{Deserialize, Serialize};
 
@@ -219,6 +221,19 @@ impl RawKey {
             self.terms.iter().map(|(factor, expr)| Ok(Term { factor: *factor, expr: ScalarExpr::of(expr, schema)? }));
         Ok(IndexKey { terms: terms.collect::<Result<_, PlanError>>()?, limit: self.limit })
     }
+}
+
+/// The whole condition of a join: equalities first, as they are the cheapest to check.
+pub(crate) fn conjuncts(join: &Join) -> Vec<Expr> {
+    let op = match join.null_equality {
+        NullEquality::NullEqualsNothing => Operator::Eq,
+        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+    };
+    let equal = |(left, right): &(Expr, Expr)| {
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())))
+    };
+    let filter = join.filter.iter().cloned().flat_map(split_conjunction_owned);
+    join.on.iter().map(equal).chain(filter).collect()
 }
 
 /// Reads the conjuncts of a condition.

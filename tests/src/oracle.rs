@@ -2,19 +2,23 @@
 //! sorting, nothing incremental. It shares the logical plan with the engine, and none of what
 //! the engine does with it.
 
+mod sets;
+mod subqueries;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow::compute::{cast, concat_batches, filter_record_batch, take_record_batch};
+use arrow::compute::{cast, concat, concat_batches, filter_record_batch, take_record_batch};
 use arrow::datatypes::{DataType, Schema};
 use datafusion_common::tree_node::{Transformed, TreeNode};
-use datafusion_common::{DFSchema, ScalarValue};
+use datafusion_common::{DFSchema, JoinType, NullEquality, ScalarValue};
 use datafusion_expr::execution_props::ExecutionProps;
 use datafusion_expr::expr::AggregateFunction;
+use datafusion_expr::logical_plan::{Distinct, FetchType};
 use datafusion_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion_expr::utils::split_conjunction;
-use datafusion_expr::{Expr, ExprSchemable, LogicalPlan, logical_plan};
+use datafusion_expr::{Expr, ExprSchemable, LogicalPlan, Operator, binary_expr, logical_plan};
 use datafusion_physical_expr::expressions::{Column, Literal};
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
 
@@ -33,12 +37,14 @@ pub struct Oracle<'a> {
     epoch_rows: u64,
     /// Parts without aggregates only ever gain rows: they are evaluated once, with epochs.
     known: HashMap<*const LogicalPlan, Tagged>,
+    /// How many subqueries are being evaluated for a row: their plans are of the moment.
+    bindings: u32,
 }
 
 impl<'a> Oracle<'a> {
     /// An oracle for `plan` over `streams` (all columns, in order), cut every `epoch_rows` rows.
     pub fn new(plan: &'a LogicalPlan, streams: HashMap<String, RecordBatch>, epoch_rows: u64) -> Self {
-        Self { plan, streams, epoch_rows, known: HashMap::new() }
+        Self { plan, streams, epoch_rows, known: HashMap::new(), bindings: 0 }
     }
 
     /// The last epoch in which any stream has rows.
@@ -53,17 +59,17 @@ impl<'a> Oracle<'a> {
     }
 
     fn at(&mut self, plan: &LogicalPlan, epoch: u64) -> Tagged {
-        if grows_only(plan) {
-            if !self.known.contains_key(&std::ptr::from_ref(plan)) {
-                let all = self.evaluate(plan, u64::MAX);
-                self.known.insert(std::ptr::from_ref(plan), all);
-            }
-            let all = &self.known[&std::ptr::from_ref(plan)];
-            let mask: BooleanArray = all.epochs.iter().map(|e| Some(*e <= epoch)).collect();
-            let epochs = all.epochs.iter().copied().filter(|e| *e <= epoch).collect();
-            return Tagged { batch: filter_record_batch(&all.batch, &mask).unwrap(), epochs };
+        if !grows_only(plan) {
+            return self.evaluate(plan, epoch);
         }
-        self.evaluate(plan, epoch)
+        if self.bindings > 0 {
+            return up_to(&self.evaluate(plan, epoch), epoch);
+        }
+        if !self.known.contains_key(&std::ptr::from_ref(plan)) {
+            let all = self.evaluate(plan, u64::MAX);
+            self.known.insert(std::ptr::from_ref(plan), all);
+        }
+        up_to(&self.known[&std::ptr::from_ref(plan)], epoch)
     }
 
     fn evaluate(&mut self, plan: &LogicalPlan, epoch: u64) -> Tagged {
@@ -79,6 +85,7 @@ impl<'a> Oracle<'a> {
                     None => kept,
                 }
             }
+            LogicalPlan::Filter(filter) if subqueries::asks(&filter.predicate) => self.ask(filter, epoch),
             LogicalPlan::Filter(filter) => {
                 let input = self.at(&filter.input, epoch);
                 keep(input, &split_conjunction(&filter.predicate), filter.input.schema())
@@ -99,7 +106,37 @@ impl<'a> Oracle<'a> {
             }
             LogicalPlan::Join(join) => {
                 let (left, right) = (self.at(&join.left, epoch), self.at(&join.right, epoch));
-                nested_loops(join, &left, &right)
+                match join.join_type {
+                    JoinType::Inner => nested_loops(join, &left, &right),
+                    _ if sets::is_set_operation(join) => sets::set_operation(join, &left.batch, &right.batch),
+                    _ => sets::semi_join(join, &left.batch, &right.batch),
+                }
+            }
+            LogicalPlan::Distinct(Distinct::All(input)) => {
+                let rows = self.at(input, epoch).batch;
+                sets::distinct(&rows, input.schema())
+            }
+            LogicalPlan::EmptyRelation(empty) => {
+                let rows = usize::from(empty.produce_one_row);
+                Tagged { batch: batch(Vec::new(), rows), epochs: vec![1; rows] }
+            }
+            LogicalPlan::Values(values) => {
+                let column = |column: usize| {
+                    let one = batch(Vec::new(), 1);
+                    let values = values.values.iter().map(|row| evaluate(&row[column], &DFSchema::empty(), &one));
+                    let values: Vec<ArrayRef> = values.collect();
+                    concat(&values.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap()
+                };
+                let columns = (0..values.schema.fields().len()).map(column).collect();
+                Tagged { batch: batch(columns, values.values.len()), epochs: vec![1; values.values.len()] }
+            }
+            LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.at(&sort.input, epoch),
+            // In a subquery, where any rows will do.
+            LogicalPlan::Limit(limit) if self.bindings > 0 => {
+                let FetchType::Literal(Some(most)) = limit.get_fetch_type().unwrap() else { panic!("LIMIT a number") };
+                let rows = self.at(&limit.input, epoch).batch;
+                let rows = rows.slice(0, most.min(rows.num_rows()));
+                Tagged { epochs: vec![0; rows.num_rows()], batch: rows }
             }
             LogicalPlan::Aggregate(aggregate) => {
                 let input = self.at(&aggregate.input, epoch);
@@ -110,8 +147,21 @@ impl<'a> Oracle<'a> {
     }
 }
 
+/// The rows of the epochs up to `epoch`.
+fn up_to(rows: &Tagged, epoch: u64) -> Tagged {
+    let mask: BooleanArray = rows.epochs.iter().map(|e| Some(*e <= epoch)).collect();
+    let epochs = rows.epochs.iter().copied().filter(|e| *e <= epoch).collect();
+    Tagged { batch: filter_record_batch(&rows.batch, &mask).unwrap(), epochs }
+}
+
 fn grows_only(plan: &LogicalPlan) -> bool {
-    !matches!(plan, LogicalPlan::Aggregate(_)) && plan.inputs().into_iter().all(grows_only)
+    let grows = match plan {
+        LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) | LogicalPlan::Limit(_) => false,
+        LogicalPlan::Join(join) => join.join_type == JoinType::Inner,
+        LogicalPlan::Filter(filter) => !subqueries::asks(&filter.predicate),
+        _ => true,
+    };
+    grows && plan.inputs().into_iter().all(grows_only)
 }
 
 fn physical(expr: &Expr, schema: &DFSchema) -> Arc<dyn PhysicalExpr> {
@@ -142,13 +192,20 @@ fn keep(rows: Tagged, conditions: &[&Expr], schema: &DFSchema) -> Tagged {
     })
 }
 
+/// The conjuncts of a join.
+fn conditions(join: &logical_plan::Join) -> Vec<Expr> {
+    let op = match join.null_equality {
+        NullEquality::NullEqualsNothing => Operator::Eq,
+        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+    };
+    let equal = join.on.iter().map(|(l, r)| binary_expr(l.clone(), op, r.clone()));
+    equal.chain(join.filter.iter().flat_map(|f| split_conjunction(f).into_iter().cloned())).collect()
+}
+
 /// Every left row against all right rows. A pair's epoch is the later of the two.
 fn nested_loops(join: &logical_plan::Join, left: &Tagged, right: &Tagged) -> Tagged {
     let schema = join.left.schema().join(join.right.schema()).unwrap();
-    let equal = join.on.iter().map(|(l, r)| l.clone().eq(r.clone()));
-    let conditions: Vec<Expr> =
-        equal.chain(join.filter.iter().flat_map(|f| split_conjunction(f).into_iter().cloned())).collect();
-    let conditions: Vec<_> = conditions.iter().map(|condition| physical(condition, &schema)).collect();
+    let conditions: Vec<_> = conditions(join).iter().map(|condition| physical(condition, &schema)).collect();
     let (mut lefts, mut rights) = (Vec::new(), Vec::new());
     for row in 0..left.batch.num_rows() {
         let mut candidates: Vec<u64> = (0..right.batch.num_rows() as u64).collect();

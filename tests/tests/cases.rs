@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use thetis::Driver;
-use thetis_tests::prefixes::prefixes_are_right;
+use thetis_tests::prefixes::{Evaluated, Setup};
 use thetis_tests::{Value, block_on, cases, difference, query, rows, run_all, statements};
 
 const EPOCH_ROWS: u64 = 100;
@@ -46,15 +46,20 @@ fn answers_in_any_matrix() {
     answers_with(&["SET matrix = '2x3'", "SET matrix = '3x1'", "SET matrix = '4x4'"]);
 }
 
+async fn prefixes_are_right(case: &Path, setting: &str) {
+    let (definitions, sql) = statements(case);
+    let setup = Setup::new(&definitions, &[setting], EPOCH_ROWS).await;
+    setup.check(&sql, Evaluated::Optimized).await;
+}
+
 #[test]
 fn answers_at_every_prefix_of_every_case() {
     block_on(async {
         let settings = ["SET parallelism = 2", "SET matrix = '2x3'", "SET parallelism = 3", "SET matrix = '1x1'"];
         for (number, case) in cases().iter().enumerate() {
             // Each case in a chosen layout and in a given matrix; all of them are tried.
-            let (definitions, sql) = statements(case);
             for setting in [settings[number % 4], settings[(number + 1) % 4]] {
-                prefixes_are_right(&definitions, &sql, setting, EPOCH_ROWS).await;
+                prefixes_are_right(case, setting).await;
             }
         }
     });

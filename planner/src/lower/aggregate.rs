@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion_common::DFSchema;
 use datafusion_expr::expr::{AggregateFunction as Call, AggregateFunctionParams, Alias};
 use datafusion_expr::{Expr, ExprSchemable, logical_plan};
 
 use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys};
 use crate::error::PlanError;
+use crate::estimate;
 use crate::expr::ScalarExpr;
 use crate::physical::{Aggregate, AggregateCall, AggregateFunction, Exchange, OperatorKind};
-
-/// Groups expected for so many rows, when nothing is known.
-fn expected_groups(rows: f64) -> f64 {
-    rows.sqrt().ceil()
-}
 
 impl Lowering<'_> {
     pub(super) fn aggregate(&mut self, aggregate: &logical_plan::Aggregate) -> Result<Flow, PlanError> {
@@ -29,21 +26,46 @@ impl Lowering<'_> {
         let groups = scalars(&aggregate.group_expr, input_schema)?;
         let aggregates =
             aggregate.aggr_expr.iter().map(|expr| call(expr, input_schema)).collect::<Result<Vec<_>, _>>()?;
-        let schema = flow_schema(&aggregate.schema);
-        let (tasks, exchange) = if groups.is_empty() {
-            (1, Exchange::Gather)
+        let (tasks, rows) = if groups.is_empty() {
+            (1, Some(1.0))
         } else {
-            (self.settings.parallelism, Exchange::Hash(groups.clone()))
+            (self.settings.parallelism, input.rows.map(estimate::groups))
         };
-        let rows = if groups.is_empty() { Some(1.0) } else { input.rows.map(expected_groups) };
-        // DISTINCT alone over rows that stay: every group is emitted once and never changes.
-        let retracts = !aggregates.is_empty() || input.retracts;
-        let bounded = input.bounded;
         let operator =
             Aggregate { input: Arc::clone(&input.schema), groups, aggregates, input_retracts: input.retracts };
+        Ok(self.add_aggregate(input, operator, flow_schema(&aggregate.schema), tasks, rows))
+    }
+
+    /// The distinct rows of `input`. If it can have only one, one task finds it.
+    pub(super) fn distinct(&mut self, input: Flow, at_most_one: bool) -> Flow {
+        let schema = Arc::clone(&input.schema);
+        let (tasks, rows) =
+            if at_most_one { (1, Some(1.0)) } else { (self.settings.parallelism, input.rows.map(estimate::groups)) };
+        let operator = Aggregate {
+            input: Arc::clone(&schema),
+            groups: (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect(),
+            aggregates: Vec::new(),
+            input_retracts: input.retracts,
+        };
+        self.add_aggregate(input, operator, schema, tasks, rows)
+    }
+
+    fn add_aggregate(
+        &mut self,
+        input: Flow,
+        operator: Aggregate,
+        schema: SchemaRef,
+        tasks: u32,
+        rows: Option<f64>,
+    ) -> Flow {
+        let one_task = operator.groups.is_empty() || tasks < self.settings.parallelism;
+        let exchange = if one_task { Exchange::Gather } else { Exchange::Hash(operator.groups.clone()) };
+        // DISTINCT alone over rows that stay: every group is emitted once and never changes.
+        let retracts = !operator.aggregates.is_empty() || input.retracts;
+        let bounded = input.bounded;
         let id = self.add(OperatorKind::Aggregate(operator), tasks, Arc::clone(&schema), retracts, rows);
         self.connect(input, id, 0, &exchange);
-        Ok(Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded })
+        Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded }
     }
 }
 

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use datafusion_common::{JoinType, NullEquality};
-use datafusion_expr::utils::split_conjunction_owned;
-use datafusion_expr::{BinaryExpr, Expr, LogicalPlan, Operator, logical_plan};
+use datafusion_common::JoinType;
+use datafusion_expr::{LogicalPlan, logical_plan};
 
+use super::semi::is_semi;
 use super::{Branch, Flow, Lowering, row_bytes};
 use crate::choose::{Choice, Volumes, choose};
 use crate::error::PlanError;
+use crate::estimate;
 use crate::expr::ScalarExpr;
 use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side, nullable};
-use crate::theta::{Analysis, AtomClass, Inputs, analyze};
+use crate::theta::{Analysis, Inputs, analyze, conjuncts};
 
 impl Lowering<'_> {
     pub(super) fn join(&mut self, join: &logical_plan::Join) -> Result<Flow, PlanError> {
+        if is_semi(join.join_type) {
+            return self.semi_join(join);
+        }
         check_type(join)?;
         let conjuncts = conjuncts(join);
         let (left_schema, right_schema) = (join.left.schema(), join.right.schema());
@@ -25,7 +29,7 @@ impl Lowering<'_> {
         self.add_join(inputs, condition, analysis)
     }
 
-    fn add_join(
+    pub(super) fn add_join(
         &mut self,
         inputs: [Flow; 2],
         condition: Vec<ScalarExpr>,
@@ -45,7 +49,7 @@ impl Lowering<'_> {
         let fields = left.schema.fields().iter().chain(right.schema.fields());
         let schema = nullable(fields.map(AsRef::as_ref));
         let retracts = left.retracts || right.retracts;
-        let rows = expected_pairs(volumes.rows, &analysis);
+        let rows = estimate::pairs(volumes.rows, &analysis.class);
         let bounded = left.bounded && right.bounded;
         let operator = Join {
             inputs: [Arc::clone(&left.schema), Arc::clone(&right.schema)],
@@ -74,25 +78,16 @@ impl Lowering<'_> {
 }
 
 fn check_type(join: &logical_plan::Join) -> Result<(), PlanError> {
-    let (what, hint) = match join.join_type {
-        JoinType::Inner => return Ok(()),
+    match join.join_type {
+        JoinType::Inner => Ok(()),
         // The other side has exactly one row, and nothing can filter it away: an inner join.
-        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => {
-            return Ok(());
-        }
-        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => {
-            return Ok(());
-        }
-        JoinType::Left | JoinType::Right | JoinType::Full => (
-            "outer joins are",
+        JoinType::Left if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.right) => Ok(()),
+        JoinType::Right if join.filter.is_none() && join.on.is_empty() && has_one_row(&join.left) => Ok(()),
+        _ => Err(PlanError::unsupported(
+            format!("outer joins are not supported ({} join)", join.join_type),
             "an inner join gives the rows with a match; a scalar subquery must be an aggregate without GROUP BY and HAVING",
-        ),
-        _ => (
-            "IN, EXISTS, INTERSECT, EXCEPT and their negations are",
-            "join with SELECT DISTINCT of the subquery instead",
-        ),
-    };
-    Err(PlanError::unsupported(format!("{what} not supported ({} join)", join.join_type), hint))
+        )),
+    }
 }
 
 /// A scalar subquery has at most one row: known from its plan, as nothing checks it later.
@@ -116,35 +111,4 @@ fn has_one_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::Values(values) => values.values.len() == 1,
         _ => false,
     }
-}
-
-/// The whole condition: equalities first, as they are the cheapest to check.
-fn conjuncts(join: &logical_plan::Join) -> Vec<Expr> {
-    let op = match join.null_equality {
-        NullEquality::NullEqualsNothing => Operator::Eq,
-        NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
-    };
-    let equal = |(left, right): &(Expr, Expr)| {
-        Expr::BinaryExpr(BinaryExpr::new(Box::new(left.clone()), op, Box::new(right.clone())))
-    };
-    let filter = join.filter.iter().cloned().flat_map(split_conjunction_owned);
-    join.on.iter().map(equal).chain(filter).collect()
-}
-
-/// Pairs expected, when nothing is known of the data.
-fn expected_pairs(rows: [Option<f64>; 2], analysis: &Analysis) -> Option<f64> {
-    let [Some(left), Some(right)] = rows else {
-        return None;
-    };
-    let share: f64 = analysis
-        .class
-        .0
-        .iter()
-        .map(|atom| match atom {
-            AtomClass::Equality => 1.0 / left.max(right).max(1.0),
-            AtomClass::Band | AtomClass::Distance | AtomClass::GreatCircle => 0.001,
-            AtomClass::Inequality | AtomClass::Residual => 0.4,
-        })
-        .product();
-    Some((left * right * share).ceil())
 }

@@ -44,6 +44,7 @@ fn reads(steps: &[Step], used: &mut BTreeSet<u32>) -> bool {
                 add(exprs);
                 return true;
             }
+            Step::Negate => {}
             Step::Unnest { .. } => return false,
         }
     }
@@ -59,6 +60,7 @@ fn renumber(steps: &mut [Step], map: &impl Fn(u32) -> u32) {
                 exprs.iter_mut().for_each(|expr| *expr = expr.map_columns(map));
                 return;
             }
+            Step::Negate => {}
             Step::Unnest { .. } => return,
         }
     }
