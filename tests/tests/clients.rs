@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
 use thetis::{Connection, DataSource, ErrorKind, Event, Response};
 use thetis_tests::block_on;
 use tokio::time::timeout;
@@ -190,7 +193,7 @@ fn a_subscription_tells_when_an_epoch_is_whole() {
                         let inserted = changes.weights.iter().position(|weight| *weight > 0);
                         let column = changes.rows.column(0);
                         let values =
-                            thetis::arrow::array::AsArray::as_primitive::<thetis::arrow::datatypes::Int64Type>(column);
+                            column.as_primitive::<Int64Type>();
                         last = inserted.map(|row| values.value(row)).or(last);
                     }
                     Event::Finished(_) => {}
