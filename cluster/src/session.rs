@@ -78,7 +78,8 @@ impl Session {
         if create.if_not_exists && self.catalog.get(&fold(&create.name)).is_some() {
             return Ok(Reply::Done("CREATE STREAM"));
         }
-        let spec = SourceSpec::of(create)?;
+        let declared = declared(create)?;
+        let spec = SourceSpec::of(create, &declared)?;
         let at_path = |error: PlanError| {
             let path = create.options.iter().find(|option| option.key.value.eq_ignore_ascii_case("path"));
             error.at(path.and_then(|option| option.position))
@@ -86,9 +87,8 @@ impl Session {
         let columns = if create.columns.is_empty() {
             self.probe.infer_schema(&spec).map_err(at_path)?
         } else {
-            let columns = declared(create)?;
-            self.probe.check(&spec, &columns).map_err(at_path)?;
-            columns
+            self.probe.check(&spec, &declared).map_err(at_path)?;
+            declared
         };
         let watermark = create.watermark.as_ref().map(|watermark| {
             let column = fold(&watermark.column);
@@ -153,9 +153,12 @@ impl Session {
             Show::Streams => table(
                 &["name", "columns", "source", "rows"],
                 self.catalog.streams().map(|stream| {
-                    let rows =
-                        stream.volume.rows.map_or_else(|| "unknown".to_owned(), |rows| format!("about {rows:.0}"));
-                    [stream.name.clone(), stream.columns.fields().len().to_string(), source_name(&stream.spec), rows]
+                    let rows = match stream.volume.rows {
+                        Some(rows) => format!("about {rows:.0}"),
+                        None if stream.spec.is_bounded() => "unknown".to_owned(),
+                        None => "without end".to_owned(),
+                    };
+                    [stream.name.clone(), stream.columns.fields().len().to_string(), stream.spec.to_string(), rows]
                 }),
             ),
             Show::Views => {
@@ -178,13 +181,6 @@ impl Session {
 impl Default for Session {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-fn source_name(spec: &SourceSpec) -> String {
-    match spec {
-        SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
-        SourceSpec::Values(_) => "values".to_owned(),
     }
 }
 

@@ -1,16 +1,21 @@
 //! Sources: what springs read. Files are read in the order of their names.
 
 mod csv;
+mod exact;
 mod files;
+mod generator;
+mod ndjson;
 mod parquet;
 mod probe;
 mod records;
+mod text;
 mod values;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use thetis_planner::connector::{FileFormat, SourceSpec};
@@ -39,13 +44,29 @@ impl SourceCounters {
     }
 }
 
+/// What a reader has for its spring.
+#[derive(Debug)]
+pub enum Fetched {
+    /// Rows, at most [`crate::frame::FRAME_ROWS`].
+    Rows(RecordBatch),
+    /// Nothing now: ask again after this time.
+    Wait(Duration),
+    /// The stream has ended.
+    End,
+}
+
 /// Reads a stream, batch by batch.
 pub trait Reader: Send + std::fmt::Debug {
-    /// The next rows, at most [`crate::frame::FRAME_ROWS`]; `None` at the end.
+    /// The next rows. `now` is the time of the query's clock.
     ///
     /// # Errors
     /// A file or a record that cannot be read.
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError>;
+    fn next(&mut self, now: Duration) -> Result<Fetched, ExecError>;
+
+    /// Whether [`Self::next`] may wait for a disk or a pipe.
+    fn may_block(&self) -> bool {
+        false
+    }
 }
 
 /// The reader for a source.
@@ -55,11 +76,17 @@ pub trait Reader: Send + std::fmt::Debug {
 pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box<dyn Reader>, ExecError> {
     Ok(match &source.spec {
         SourceSpec::Values(rows) => Box::new(values::ValuesReader::new(rows, &source.columns)?),
+        SourceSpec::Generator(spec) => Box::new(generator::Generator::new(source, spec)?),
         SourceSpec::File(file) => {
             let paths = files::expand(&file.path)?;
             counters.total_bytes.store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
+            let text = |max_record_bytes| {
+                let (name, counters) = (source.stream.clone(), Arc::clone(counters));
+                Arc::new(text::TextStream { name, on_error: file.on_error, max_record_bytes, counters })
+            };
             let format: Box<dyn Format> = match &file.format {
-                FileFormat::Csv(format) => Box::new(Arc::new(csv::Csv::new(source, format, file.on_error, counters))),
+                FileFormat::Csv(format) => Box::new(csv::Csv::new(source, format, text(format.max_record_bytes))),
+                FileFormat::Ndjson(format) => Box::new(ndjson::Ndjson::new(source, text(format.max_record_bytes))),
                 FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, counters))),
             };
             Box::new(Files { format, paths: paths.into(), current: None })
@@ -69,7 +96,13 @@ pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box
 
 /// How the files of a stream are opened.
 trait Format: Send + std::fmt::Debug {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError>;
+    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError>;
+}
+
+/// Reads one file.
+trait FileReader: Send + std::fmt::Debug {
+    /// The next rows; `None` at the end.
+    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError>;
 }
 
 /// One file after the other.
@@ -77,21 +110,25 @@ trait Format: Send + std::fmt::Debug {
 struct Files {
     format: Box<dyn Format>,
     paths: VecDeque<PathBuf>,
-    current: Option<Box<dyn Reader>>,
+    current: Option<Box<dyn FileReader>>,
 }
 
 impl Reader for Files {
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
+    fn next(&mut self, _: Duration) -> Result<Fetched, ExecError> {
         loop {
             if let Some(file) = &mut self.current
                 && let Some(batch) = file.next()?
             {
-                return Ok(Some(batch));
+                return Ok(Fetched::Rows(batch));
             }
             let Some(path) = self.paths.pop_front() else {
-                return Ok(None);
+                return Ok(Fetched::End);
             };
             self.current = Some(self.format.open(path)?);
         }
+    }
+
+    fn may_block(&self) -> bool {
+        true
     }
 }

@@ -16,7 +16,7 @@ use crate::error::ExecError;
 use crate::frame::{Epoch, Frame, Message};
 use crate::operator::{Operator, Step};
 use crate::route::Route;
-use crate::source::{Reader, SourceCounters};
+use crate::source::{Fetched, Reader, SourceCounters};
 use crate::steps::Steps;
 
 /// A message with the channel of the receiving task that it came on.
@@ -235,8 +235,15 @@ impl SourceTask {
         let mut epoch = Epoch::FIRST;
         let mut in_epoch = 0;
         let mut row = 0;
-        // Reading may block on a slow disk or a pipe: the other tasks of this thread move away.
-        while let Some(batch) = tokio::task::block_in_place(|| self.reader.next())? {
+        loop {
+            let batch = match self.fetch()? {
+                Fetched::Rows(batch) => batch,
+                Fetched::Wait(time) => {
+                    epoch = self.wait(epoch, time).await?;
+                    continue;
+                }
+                Fetched::End => return self.outbox.progress(Epoch::END).await,
+            };
             match self.policy {
                 _ if self.constant => self.emit(batch.clone(), epoch, row).await?,
                 EpochPolicy::Rows(rows) => {
@@ -249,8 +256,36 @@ impl SourceTask {
             }
             row += batch.num_rows() as u64;
             self.counters.rows.store(row, Ordering::Relaxed);
+            // Cancelling and the other tasks get their turn, also when nothing was sent.
+            tokio::task::yield_now().await;
         }
-        self.outbox.progress(Epoch::END).await
+    }
+
+    fn fetch(&mut self) -> Result<Fetched, ExecError> {
+        let now = self.control.clock.now();
+        if self.reader.may_block() {
+            // The other tasks of this thread move away.
+            return tokio::task::block_in_place(|| self.reader.next(now));
+        }
+        self.reader.next(now)
+    }
+
+    /// Waits for rows, and closes the epochs that end meanwhile: at most to the end of the one
+    /// that runs by the clock.
+    async fn wait(&mut self, epoch: Epoch, time: Duration) -> Result<Epoch, ExecError> {
+        match self.policy {
+            EpochPolicy::Interval(interval) if !self.constant => {
+                let now = self.control.clock.now();
+                let into = now.as_nanos() % interval.as_nanos().max(1);
+                let left = interval.saturating_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(0)));
+                tokio::time::sleep(time.min(left)).await;
+                self.close_by_clock(epoch, interval).await
+            }
+            _ => {
+                tokio::time::sleep(time).await;
+                Ok(epoch)
+            }
+        }
     }
 
     /// Cuts a batch at the ends of epochs of `rows` rows.

@@ -1,8 +1,17 @@
 //! Where streams come from: the typed form of `WITH (connector = ..., ...)`. One table gives the
-//! options' names, meanings and checks.
+//! options' names, meanings, checks, and for which sources they are.
 
+mod file;
+mod generator;
+
+use std::fmt;
+
+use arrow::datatypes::SchemaRef;
 use serde::{Deserialize, Serialize};
 use thetis_parser::{CreateStream, Position, StreamOption};
+
+pub use file::{CsvFormat, FileFormat, FileSpec, NdjsonFormat, OnError};
+pub use generator::{Distribution, GeneratedColumn, GeneratorSpec, Series, whole_limits};
 
 use crate::error::{PlanError, PlanErrorKind};
 use crate::expr::ScalarExpr;
@@ -12,97 +21,99 @@ use crate::expr::ScalarExpr;
 pub enum SourceSpec {
     /// Files.
     File(FileSpec),
+    /// Random rows.
+    Generator(GeneratorSpec),
     /// Constant rows, all in epoch 1.
     Values(Vec<Vec<ScalarExpr>>),
 }
 
-/// Files of one format.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileSpec {
-    /// Path or glob; files are read in the order of their names.
-    pub path: String,
-    /// Format.
-    pub format: FileFormat,
-    /// What to do with records that cannot be read.
-    pub on_error: OnError,
-}
-
-/// File formats.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FileFormat {
-    /// Comma-separated values (RFC 4180).
-    Csv(CsvFormat),
-    /// Apache Parquet.
+/// The kinds of source that options are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Csv,
+    Ndjson,
     Parquet,
+    Generator,
 }
 
-impl FileFormat {
-    /// Name as in `format = '...'`.
-    pub fn name(&self) -> &'static str {
+impl Kind {
+    const FILES: &[Self] = &[Self::Csv, Self::Ndjson, Self::Parquet];
+    const TEXTS: &[Self] = &[Self::Csv, Self::Ndjson];
+    const ALL: &[Self] = &[Self::Csv, Self::Ndjson, Self::Parquet, Self::Generator];
+
+    fn name(self) -> &'static str {
         match self {
-            Self::Csv(_) => "csv",
+            Self::Csv => "csv",
+            Self::Ndjson => "ndjson",
             Self::Parquet => "parquet",
+            Self::Generator => "generator",
+        }
+    }
+
+    /// The format of this name.
+    fn of_format(text: &str) -> Option<Self> {
+        match text.to_lowercase().as_str() {
+            "csv" => Some(Self::Csv),
+            "ndjson" | "json" | "jsonl" => Some(Self::Ndjson),
+            "parquet" => Some(Self::Parquet),
+            _ => None,
+        }
+    }
+
+    /// The format that a path's ending tells.
+    fn of_path(path: &str) -> Self {
+        path.rsplit_once('.').and_then(|(_, ending)| Self::of_format(ending)).unwrap_or(Self::Csv)
+    }
+
+    /// Of a stream with these options.
+    fn of(options: &[StreamOption]) -> Self {
+        let value = |key: &str| {
+            let option = options.iter().find(|option| option.key.value.eq_ignore_ascii_case(key));
+            option.map_or("", |option| option.value.as_str())
+        };
+        if value("connector").eq_ignore_ascii_case("generator") {
+            return Self::Generator;
+        }
+        Self::of_format(value("format")).unwrap_or_else(|| Self::of_path(value("path")))
+    }
+
+    /// Says what was chosen.
+    fn chosen(self) -> String {
+        match self {
+            Self::Generator => "the connector is generator".to_owned(),
+            format => format!("the format is {}", format.name()),
         }
     }
 }
 
-/// How a CSV file is written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CsvFormat {
-    /// The first line has the columns' names; columns are then found by name.
-    pub header: bool,
-    /// Between fields.
-    pub delimiter: u8,
-    /// Around fields.
-    pub quote: u8,
-    /// Text that stands for NULL, besides the empty field.
-    pub null: String,
-    /// Longest record in bytes; a longer one is an error.
-    pub max_record_bytes: u32,
-}
-
-impl Default for CsvFormat {
-    fn default() -> Self {
-        Self { header: true, delimiter: b',', quote: b'"', null: String::new(), max_record_bytes: 1 << 20 }
-    }
-}
-
-/// What to do with records that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OnError {
-    /// Stop the query with an error.
-    Fail,
-    /// Count the record, log a sample, go on.
-    Skip,
-}
-
-#[derive(Default)]
+/// What options say, before it is known to be complete.
 struct Draft {
     path: Option<String>,
-    format: Option<String>,
+    on_error: OnError,
     csv: CsvFormat,
-    on_error: Option<OnError>,
-    csv_only: Vec<&'static str>,
+    max_record_bytes: u32,
+    generator: generator::Draft,
 }
 
+/// An option.
 struct OptionRow {
     name: &'static str,
     takes: &'static str,
-    csv_only: bool,
+    of: &'static [Kind],
     set: fn(&mut Draft, &str) -> Option<()>,
 }
 
-const TABLE: [OptionRow; 9] = [
+const TABLE: [OptionRow; 12] = [
     OptionRow {
         name: "connector",
-        takes: "'file'",
-        csv_only: false,
-        set: |_, text| text.eq_ignore_ascii_case("file").then_some(()),
+        takes: "'file' or 'generator'",
+        of: Kind::ALL,
+        set: |_, text| ["file", "generator"].iter().any(|name| text.eq_ignore_ascii_case(name)).then_some(()),
     },
     OptionRow {
         name: "path",
         takes: "a file's path or a glob, as in 'data/*.csv'",
-        csv_only: false,
+        of: Kind::FILES,
         set: |draft, text| {
             draft.path = Some(text.to_owned()).filter(|text| !text.is_empty());
             draft.path.as_ref().map(|_| ())
@@ -110,30 +121,27 @@ const TABLE: [OptionRow; 9] = [
     },
     OptionRow {
         name: "format",
-        takes: "'csv' or 'parquet'",
-        csv_only: false,
-        set: |draft, text| {
-            draft.format = Some(text.to_lowercase());
-            matches!(draft.format.as_deref(), Some("csv" | "parquet")).then_some(())
-        },
+        takes: "'csv', 'ndjson' or 'parquet'",
+        of: Kind::FILES,
+        set: |_, text| Kind::of_format(text).map(|_| ()),
     },
     OptionRow {
         name: "on_error",
         takes: "'fail' or 'skip'",
-        csv_only: false,
+        of: Kind::FILES,
         set: |draft, text| {
-            draft.on_error = Some(match text.to_lowercase().as_str() {
+            draft.on_error = match text.to_lowercase().as_str() {
                 "fail" => OnError::Fail,
                 "skip" => OnError::Skip,
                 _ => return None,
-            });
+            };
             Some(())
         },
     },
     OptionRow {
         name: "header",
         takes: "true or false",
-        csv_only: true,
+        of: &[Kind::Csv],
         set: |draft, text| {
             draft.csv.header = match text.to_lowercase().as_str() {
                 "true" | "on" | "yes" | "1" => true,
@@ -146,19 +154,19 @@ const TABLE: [OptionRow; 9] = [
     OptionRow {
         name: "delimiter",
         takes: "one ASCII character, or '\\t'",
-        csv_only: true,
+        of: &[Kind::Csv],
         set: |draft, text| one_byte(text).map(|byte| draft.csv.delimiter = byte),
     },
     OptionRow {
         name: "quote",
         takes: "one ASCII character",
-        csv_only: true,
+        of: &[Kind::Csv],
         set: |draft, text| one_byte(text).map(|byte| draft.csv.quote = byte),
     },
     OptionRow {
         name: "null",
         takes: "the text that stands for NULL, as in 'NA'",
-        csv_only: true,
+        of: &[Kind::Csv],
         set: |draft, text| {
             text.clone_into(&mut draft.csv.null);
             Some(())
@@ -167,13 +175,47 @@ const TABLE: [OptionRow; 9] = [
     OptionRow {
         name: "max_record_bytes",
         takes: "a number of bytes from 64 to 1073741824",
-        csv_only: true,
+        of: Kind::TEXTS,
         set: |draft, text| {
-            draft.csv.max_record_bytes = text.parse().ok().filter(|n| (64..=1 << 30).contains(n))?;
+            draft.max_record_bytes = text.parse().ok().filter(|n| (64..=1 << 30).contains(n))?;
+            Some(())
+        },
+    },
+    OptionRow {
+        name: "rows",
+        takes: "how many rows there are, as in 50000; without it they never end",
+        of: &[Kind::Generator],
+        set: |draft, text| {
+            draft.generator.rows = Some(text.parse().ok()?);
+            Some(())
+        },
+    },
+    OptionRow {
+        name: "rows_per_second",
+        takes: "a number from 0.001 to 1000000000, or 'max'",
+        of: &[Kind::Generator],
+        set: |draft, text| {
+            draft.generator.rows_per_second = if text.eq_ignore_ascii_case("max") {
+                None
+            } else {
+                Some(text.parse().ok().filter(|rate| (0.001..=1e9).contains(rate))?)
+            };
+            Some(())
+        },
+    },
+    OptionRow {
+        name: "seed",
+        takes: "a whole number: the same seed makes the same rows",
+        of: &[Kind::Generator],
+        set: |draft, text| {
+            draft.generator.seed = text.parse().ok()?;
             Some(())
         },
     },
 ];
+
+/// Options of a generator's columns begin with this.
+const COLUMN: &str = "column.";
 
 fn one_byte(text: &str) -> Option<u8> {
     match text.as_bytes() {
@@ -184,58 +226,124 @@ fn one_byte(text: &str) -> Option<u8> {
 }
 
 impl SourceSpec {
-    /// The source of a `CREATE STREAM`.
+    /// The source of a `CREATE STREAM` whose declared columns are `columns`, if there are any.
     ///
     /// # Errors
-    /// Unknown options (with a suggestion), values that an option does not take, no path.
-    pub fn of(stream: &CreateStream) -> Result<Self, PlanError> {
-        let mut draft = Draft::default();
+    /// Unknown options (with a suggestion) or ones of another connector, values that an option does
+    /// not take, no path, no columns where they must be declared.
+    pub fn of(stream: &CreateStream, columns: &SchemaRef) -> Result<Self, PlanError> {
+        let kind = Kind::of(&stream.options);
+        let mut draft = Draft {
+            path: None,
+            on_error: OnError::Fail,
+            csv: CsvFormat::default(),
+            max_record_bytes: file::MAX_RECORD_BYTES,
+            generator: generator::Draft::default(),
+        };
         let mut seen: Vec<String> = Vec::new();
+        let mut of_columns: Vec<(&str, &StreamOption)> = Vec::new();
         for option in &stream.options {
             let key = option.key.value.to_lowercase();
+            let column = option.key.value.get(COLUMN.len()..).filter(|_| key.starts_with(COLUMN));
+            let key = column.map_or(key, |column| format!("{COLUMN}{column}"));
             if seen.contains(&key) {
                 return Err(PlanError::new(PlanErrorKind::Setting, format!("option {key} is given twice"))
                     .at(Position::of_span(option.key.span)));
             }
-            apply(&mut draft, &key, option)?;
+            match column {
+                Some(column) => {
+                    is_for(&key, &[Kind::Generator], kind, option)?;
+                    of_columns.push((column, option));
+                }
+                None => apply(&mut draft, &key, kind, option)?,
+            }
             seen.push(key);
         }
-        let name_position = Position::of_span(stream.name.span);
-        let path = draft.path.ok_or_else(|| {
-            PlanError::new(PlanErrorKind::Setting, format!("stream {} has no path", stream.name.value))
-                .at(name_position)
-                .hint("say where its rows are: WITH (connector = 'file', path = 'data.csv')")
-        })?;
-        let parquet = match draft.format.as_deref() {
-            Some(format) => format == "parquet",
-            None => path.to_lowercase().ends_with(".parquet"),
-        };
-        if let (true, Some(option)) = (parquet, draft.csv_only.first()) {
-            return Err(PlanError::new(
-                PlanErrorKind::Setting,
-                format!("option {option} is for csv files, and the format is parquet"),
-            )
-            .at(name_position));
+        match kind {
+            Kind::Generator => draft.generator.finish(stream, columns, &of_columns).map(Self::Generator),
+            format => draft.file(stream, format).map(Self::File),
         }
-        let format = if parquet { FileFormat::Parquet } else { FileFormat::Csv(draft.csv) };
-        Ok(Self::File(FileSpec { path, format, on_error: draft.on_error.unwrap_or(OnError::Fail) }))
+    }
+
+    /// Its rows end.
+    pub fn is_bounded(&self) -> bool {
+        !matches!(self, Self::Generator(generator) if generator.rows.is_none())
     }
 }
 
-fn apply(draft: &mut Draft, key: &str, option: &StreamOption) -> Result<(), PlanError> {
-    let row = TABLE.iter().find(|row| row.name == key).ok_or_else(|| {
-        let names = TABLE.iter().map(|row| row.name);
-        PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
-            .hint(format!("the options of a file are {}", names.clone().collect::<Vec<_>>().join(", ")))
-            .suggest(key, names)
-            .at(Position::of_span(option.key.span))
-    })?;
-    if row.csv_only {
-        draft.csv_only.push(row.name);
+impl fmt::Display for SourceSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => write!(f, "{} {}", file.format.name(), file.path),
+            Self::Generator(generator) => generator.fmt(f),
+            Self::Values(rows) => write!(f, "{} constant rows", rows.len()),
+        }
     }
+}
+
+impl Draft {
+    fn file(self, stream: &CreateStream, format: Kind) -> Result<FileSpec, PlanError> {
+        let path = self.path.ok_or_else(|| {
+            PlanError::new(PlanErrorKind::Setting, format!("stream {} has no path", stream.name.value))
+                .at(Position::of_span(stream.name.span))
+                .hint(
+                    "say where its rows are: WITH (connector = 'file', path = 'data.csv'), or WITH (connector = 'generator')",
+                )
+        })?;
+        let max_record_bytes = self.max_record_bytes;
+        let format = match format {
+            Kind::Parquet => FileFormat::Parquet,
+            Kind::Ndjson => FileFormat::Ndjson(NdjsonFormat { max_record_bytes }),
+            Kind::Csv | Kind::Generator => FileFormat::Csv(CsvFormat { max_record_bytes, ..self.csv }),
+        };
+        Ok(FileSpec { path, format, on_error: self.on_error })
+    }
+}
+
+fn apply(draft: &mut Draft, key: &str, kind: Kind, option: &StreamOption) -> Result<(), PlanError> {
+    let row = TABLE.iter().find(|row| row.name == key).ok_or_else(|| unknown(key, kind, option))?;
+    is_for(key, row.of, kind, option)?;
     (row.set)(draft, &option.value).ok_or_else(|| {
         PlanError::new(PlanErrorKind::Setting, format!("'{}' is not a value for option {key}", option.value))
             .hint(format!("{key} takes {}", row.takes))
             .at(option.position)
     })
 }
+
+fn unknown(key: &str, kind: Kind, option: &StreamOption) -> PlanError {
+    let names = || TABLE.iter().filter(|row| row.of.contains(&kind)).map(|row| row.name);
+    let (of, more) = if kind == Kind::Generator {
+        ("the generator".to_owned(), ", and column.NAME for each column")
+    } else {
+        (format!("a {} file", kind.name()), "")
+    };
+    PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
+        .hint(format!("the options of {of} are {}{more}", names().collect::<Vec<_>>().join(", ")))
+        .suggest(key, names())
+        .at(Position::of_span(option.key.span))
+}
+
+/// An option of some kinds of source is given to one of them.
+fn is_for(key: &str, of: &[Kind], kind: Kind, option: &StreamOption) -> Result<(), PlanError> {
+    if of.contains(&kind) {
+        return Ok(());
+    }
+    let (whose, hint) = if of == [Kind::Generator] {
+        ("the generator".to_owned(), "write connector = 'generator', or leave the option out")
+    } else if of == Kind::FILES {
+        ("files".to_owned(), "leave it out, or write connector = 'file'")
+    } else {
+        let names: Vec<&str> = of.iter().map(|kind| kind.name()).collect();
+        (format!("{} files", names.join(" and ")), "leave the option out, or say another format")
+    };
+    let chosen = match (of, kind) {
+        ([Kind::Generator], _) => "the connector is file".to_owned(),
+        (_, kind) => kind.chosen(),
+    };
+    Err(PlanError::new(PlanErrorKind::Setting, format!("option {key} is for {whose}, and {chosen}"))
+        .hint(hint)
+        .at(Position::of_span(option.key.span)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,6 @@ use std::fmt::Write;
 use arrow::datatypes::SchemaRef;
 
 use crate::Plan;
-use crate::connector::SourceSpec;
 use crate::expr::ScalarExpr;
 use crate::physical::{
     Aggregate, Alternative, Dag, Exchange, Join, LocalIndexKind, Operator, OperatorId, OperatorKind, Sink, SinkMode,
@@ -53,11 +52,7 @@ fn explain_operator(dag: &Dag, id: OperatorId, operator: &Operator, out: &mut St
         OperatorKind::Source(source) => {
             let columns: Vec<_> =
                 source.projection.iter().map(|c| source.columns.field(*c as usize).name().as_str()).collect();
-            let spec = match &source.spec {
-                SourceSpec::File(file) => format!("{} {}", file.format.name(), file.path),
-                SourceSpec::Values(rows) => format!("{} constant rows", rows.len()),
-            };
-            let _ = writeln!(out, "  reads: {spec}\n  columns: {}", columns.join(", "));
+            let _ = writeln!(out, "  reads: {}\n  columns: {}", source.spec, columns.join(", "));
         }
         OperatorKind::Join(join) => explain_join(join, out),
         OperatorKind::Aggregate(aggregate) => explain_aggregate(aggregate, out),

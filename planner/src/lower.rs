@@ -184,7 +184,7 @@ impl Lowering<'_> {
                 spec: stream.spec.clone(),
                 columns: Arc::clone(&stream.columns),
                 projection,
-                bounded: true,
+                bounded: stream.spec.is_bounded(),
             };
             let schema = source.schema();
             let id = self.add(OperatorKind::Source(source), 1, schema, false, stream.volume.rows);

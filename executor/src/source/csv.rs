@@ -1,52 +1,42 @@
-//! CSV files: blocks of whole records are decoded by arrow-csv; only when a block fails are its
-//! records decoded one by one, to name the line or to skip it.
+//! CSV files, decoded by arrow-csv.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
-use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow_csv::ReaderBuilder;
 use arrow_csv::reader::Decoder;
 use regex::Regex;
-use thetis_planner::connector::{CsvFormat, OnError};
+use thetis_planner::connector::CsvFormat;
 use thetis_planner::physical::Source;
-use tracing::warn;
 
 use super::files::{ColumnOrder, failure, open, position_of};
-use super::records::{Broken, Record, Records};
-use super::{Format, Reader, SourceCounters};
+use super::records::{Record, Records};
+use super::text::{Decode, TextFile, TextStream, broken_record, shown};
+use super::{FileReader, Format};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 use crate::steps::batch_of;
 
-/// Skipped records that are logged one by one; later ones are only counted.
-const LOGGED: u64 = 10;
-
 /// How the files of a csv stream are read.
 #[derive(Debug)]
 pub(super) struct Csv {
+    stream: Arc<TextStream>,
     format: CsvFormat,
-    on_error: OnError,
-    stream: String,
     columns: SchemaRef,
     projection: Vec<u32>,
     output: SchemaRef,
-    counters: Arc<SourceCounters>,
 }
 
 #[derive(Debug)]
-struct CsvFile {
-    csv: Arc<Csv>,
-    path: PathBuf,
-    records: Records<File>,
+struct CsvDecoder {
     decoder: Decoder,
-    /// How to build another decoder: columns of the file, and those that are read.
+    /// How to build another decoder.
     layout: FileLayout,
+    format: CsvFormat,
+    output: SchemaRef,
 }
 
 /// Where the stream's columns stand in a file.
@@ -57,125 +47,54 @@ struct FileLayout {
 }
 
 impl Csv {
-    pub(super) fn new(source: &Source, format: &CsvFormat, on_error: OnError, counters: &Arc<SourceCounters>) -> Self {
+    pub(super) fn new(source: &Source, format: &CsvFormat, stream: Arc<TextStream>) -> Self {
         Self {
+            stream,
             format: format.clone(),
-            on_error,
-            stream: source.stream.clone(),
-            output: source.schema(),
             columns: Arc::clone(&source.columns),
             projection: source.projection.clone(),
-            counters: Arc::clone(counters),
+            output: source.schema(),
         }
-    }
-
-    /// Counts and logs a bad record, or stops.
-    fn bad_record(&self, error: ExecError) -> Result<(), ExecError> {
-        if self.on_error == OnError::Fail {
-            return Err(error);
-        }
-        let stream = self.stream.as_str();
-        let skipped = self.counters.skipped.fetch_add(1, Ordering::Relaxed) + 1;
-        if skipped <= LOGGED {
-            warn!(stream, %error, "record skipped");
-        }
-        if skipped == LOGGED {
-            warn!(stream, "further skipped records are counted, not logged");
-        }
-        Ok(())
     }
 }
 
-impl Format for Arc<Csv> {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError> {
+impl Format for Csv {
+    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError> {
         let format = &self.format;
-        let file = open(&path)?;
-        let mut records = Records::new(file, format.delimiter, format.quote, format.max_record_bytes as usize);
+        let mut records = records(open(&path)?, format);
         let names = if format.header { header(&path, &mut records, format)? } else { None };
         let layout = match names {
             Some(names) => by_name(&path, &names, &self.columns, &self.projection)?,
             None => by_position(&self.columns, &self.projection),
         };
-        let decoder = decoder(&layout, format)?;
-        Ok(Box::new(CsvFile { csv: Self::clone(self), path, records, decoder, layout }))
+        let (format, output) = (format.clone(), Arc::clone(&self.output));
+        let decoder = CsvDecoder { decoder: decoder(&layout, &format)?, layout, format, output };
+        Ok(Box::new(TextFile { stream: Arc::clone(&self.stream), path, records, decoder }))
     }
 }
 
-impl CsvFile {
-    fn decode(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
+impl Decode for CsvDecoder {
+    fn decode(&mut self, bytes: &[u8], records: &[Record]) -> Result<Option<RecordBatch>, String> {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(None);
         };
-        let batch = match decode(&mut self.decoder, &self.records.bytes()[first.start..last.end]) {
-            Ok(batch) => batch,
-            Err(_) => self.decode_one_by_one(records)?,
-        };
+        let batch = decode(&mut self.decoder, &bytes[first.start..last.end]);
         let in_order = |batch: RecordBatch| {
             let columns = self.layout.columns.order.iter().map(|place| Arc::clone(batch.column(*place))).collect();
-            batch_of(&self.csv.output, columns, batch.num_rows())
+            batch_of(&self.output, columns, batch.num_rows()).map_err(|error| error.to_string())
         };
-        batch.map(in_order).transpose()
+        batch.map_err(|error| explain(&error, &self.layout.schema))?.map(in_order).transpose()
     }
 
-    fn decode_one_by_one(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
-        let mut batches = Vec::new();
-        for record in records {
-            let mut decoder = decoder(&self.layout, &self.csv.format)?;
-            match decode(&mut decoder, &self.records.bytes()[record.start..record.end]) {
-                Ok(batch) => batches.extend(batch),
-                Err(error) => {
-                    let message = explain(&error, &self.layout.schema);
-                    let path = self.path.clone();
-                    self.csv.bad_record(ExecError::Record { path, line: record.line, message })?;
-                }
-            }
-        }
-        self.decoder = decoder(&self.layout, &self.csv.format)?;
-        let Some(first) = batches.first() else {
-            return Ok(None);
-        };
-        Ok(Some(concat_batches(&first.schema(), &batches)?))
+    fn renew(&mut self) -> Result<(), ExecError> {
+        self.decoder = decoder(&self.layout, &self.format)?;
+        Ok(())
     }
 }
 
-impl Reader for CsvFile {
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
-        loop {
-            let next = self.records.next(FRAME_ROWS);
-            self.csv.counters.add_bytes(self.records.take_read());
-            match next {
-                Ok(records) if records.is_empty() => return Ok(None),
-                Ok(records) => {
-                    if let Some(batch) = self.decode(&records)? {
-                        return Ok(Some(batch));
-                    }
-                }
-                Err(broken) => {
-                    let error = broken_record(&self.path, broken, self.csv.format.max_record_bytes);
-                    if matches!(error, ExecError::Source { .. }) {
-                        return Err(error);
-                    }
-                    self.csv.bad_record(error)?;
-                    let skipped = self.records.skip_line();
-                    skipped.map_err(|error| failure(&self.path, "cannot be read", Some(error)))?;
-                }
-            }
-        }
-    }
-}
-
-fn broken_record(path: &Path, broken: Broken, max: u32) -> ExecError {
-    match broken {
-        Broken::Io(error) => failure(path, format!("cannot be read: {error}"), Some(error)),
-        Broken::TooLong(line) => ExecError::Record {
-            path: path.to_owned(),
-            line,
-            message: format!("the record is longer than {max} bytes; is a quote left open? (option max_record_bytes)"),
-        },
-        Broken::OpenQuote(line) => {
-            ExecError::Record { path: path.to_owned(), line, message: "a quote is opened and never closed".to_owned() }
-        }
-    }
+/// The records of a csv file.
+pub(super) fn records<R: std::io::Read>(input: R, format: &CsvFormat) -> Records<R> {
+    Records::quoted(input, format.delimiter, format.quote, format.max_record_bytes as usize)
 }
 
 /// The names in a file's first line; `None` if the file is empty.
@@ -192,7 +111,6 @@ pub(super) fn header<R: std::io::Read>(
     if bytes.contains(&0) {
         return Err(failure(path, "is a binary file, not csv", None));
     }
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let (schema, _) = arrow_csv::reader::Format::default()
         .with_header(true)
         .with_delimiter(format.delimiter)
@@ -264,8 +182,8 @@ fn explain(error: &ArrowError, schema: &SchemaRef) -> String {
     if let Some(value) = between("parsing value '", "' as type")
         && let Some(field) = between("for column ", " at line").and_then(column)
     {
-        let value: String = value.chars().take(60).collect();
-        return format!("column {}: '{value}' is not a {}", field.name(), thetis_planner::sql_name(field.data_type()));
+        let (value, name) = (shown(value), thetis_planner::sql_name(field.data_type()));
+        return format!("column {}: '{value}' is not a {name}", field.name());
     }
     if let Some(expected) = between("expected ", " got") {
         let got = text.rsplit("got ").next().unwrap_or_default();

@@ -12,7 +12,7 @@ use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchR
 use thetis_planner::physical::Source;
 
 use super::files::{ColumnOrder, failure, open, position_of};
-use super::{Format, Reader, SourceCounters};
+use super::{FileReader, Format, SourceCounters};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 use crate::steps::batch_of;
@@ -55,7 +55,7 @@ impl Parquet {
 }
 
 impl Format for Arc<Parquet> {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn Reader>, ExecError> {
+    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError> {
         let builder = builder(&path)?;
         let names: Vec<String> = builder.schema().fields().iter().map(|field| field.name().clone()).collect();
         let fields = self.output.fields().iter();
@@ -91,7 +91,7 @@ impl ParquetFile {
     }
 }
 
-impl Reader for ParquetFile {
+impl FileReader for ParquetFile {
     fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
         let Some(batch) = self.reader.next() else {
             return Ok(None);

@@ -1,17 +1,18 @@
 //! Looks at files for the planner: their columns and how much there is.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Take};
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use thetis_planner::catalog::{SourceProbe, Volume};
-use thetis_planner::connector::{CsvFormat, FileFormat, SourceSpec};
+use thetis_planner::connector::{CsvFormat, FileFormat, OnError, SourceSpec};
 use thetis_planner::{PlanError, PlanErrorKind};
 
-use super::csv::header;
+use super::csv::{header, records};
 use super::files::{expand, failure, open, position_of, total_bytes};
+use super::ndjson;
 use super::parquet::builder;
 use super::records::Records;
 use crate::error::ExecError;
@@ -34,6 +35,7 @@ impl SourceProbe for FileProbe {
         let paths = expand(&file.path).map_err(to_plan_error)?;
         let schema = match &file.format {
             FileFormat::Csv(format) => infer_csv(&paths[0], format),
+            FileFormat::Ndjson(format) => infer_ndjson(&paths[0], format.max_record_bytes, file.on_error),
             FileFormat::Parquet => builder(&paths[0]).map(|builder| Arc::clone(builder.schema())),
         };
         let schema = schema.map_err(to_plan_error)?;
@@ -51,32 +53,33 @@ impl SourceProbe for FileProbe {
             // Looking at a pipe would take its bytes away.
             return Ok(());
         }
-        let check = || {
-            let names = match &file.format {
-                FileFormat::Parquet => {
-                    Some(builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>())
-                }
-                FileFormat::Csv(format) => {
-                    if format.header {
-                        header(path, &mut records(open(path)?, format), format)?
-                    } else {
-                        None
-                    }
-                }
-            };
-            for field in columns.fields() {
-                if let Some(names) = &names {
-                    position_of(path, names, field.name())?;
-                }
+        let check = || match &file.format {
+            FileFormat::Parquet => {
+                let names: Vec<String> = builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect();
+                has_all(path, &names, columns)
             }
-            Ok(())
+            FileFormat::Csv(format) if format.header => {
+                let names = header(path, &mut records(open(path)?, format), format)?;
+                names.map_or(Ok(()), |names| has_all(path, &names, columns))
+            }
+            FileFormat::Csv(_) => open(path).map(|_| ()),
+            FileFormat::Ndjson(format) => {
+                open(path)?;
+                // What cannot be inferred can still be read: its types are declared.
+                let found = ndjson::infer(path, format.max_record_bytes, OnError::Skip, SAMPLE);
+                found.map_or(Ok(()), |found| same_case(path, &found, columns))
+            }
         };
         check().map_err(to_plan_error)
     }
 
     fn volume(&self, spec: &SourceSpec) -> Volume {
-        let SourceSpec::File(file) = spec else {
-            return Volume::default();
+        let file = match spec {
+            SourceSpec::File(file) => file,
+            SourceSpec::Generator(generator) => {
+                return Volume { rows: generator.rows.map(|rows| rows as f64), bytes: None };
+            }
+            SourceSpec::Values(_) => return Volume::default(),
         };
         let Ok(paths) = expand(&file.path) else {
             return Volume::default();
@@ -88,22 +91,23 @@ impl SourceProbe for FileProbe {
             FileFormat::Parquet => {
                 paths.iter().map(|path| Some(builder(path).ok()?.metadata().file_metadata().num_rows() as f64)).sum()
             }
-            FileFormat::Csv(format) => csv_rows(&paths[0], format).map(|(rows, read)| {
-                if bytes <= read { rows } else { (rows * bytes as f64 / read.max(1) as f64).ceil() }
-            }),
+            FileFormat::Csv(format) => {
+                let found = sampled(&paths[0], |sample| records(sample, format));
+                found.map(|(rows, read)| scaled(rows.saturating_sub(usize::from(format.header)), read, bytes))
+            }
+            FileFormat::Ndjson(format) => {
+                let found = sampled(&paths[0], |sample| Records::lines(sample, format.max_record_bytes as usize));
+                found.map(|(rows, read)| scaled(rows, read, bytes))
+            }
         };
         Volume { rows, bytes: Some(bytes) }
     }
 }
 
-fn records<R: Read>(input: R, format: &CsvFormat) -> Records<R> {
-    Records::new(input, format.delimiter, format.quote, format.max_record_bytes as usize)
-}
-
 /// Records in the first part of a file, and the length of that part.
-fn csv_rows(path: &Path, format: &CsvFormat) -> Option<(f64, u64)> {
+fn sampled(path: &Path, records: impl Fn(Take<File>) -> Records<Take<File>>) -> Option<(usize, u64)> {
     let length = path.metadata().ok()?.len().min(SAMPLE);
-    let mut records = records(open(path).ok()?.take(SAMPLE), format);
+    let mut records = records(open(path).ok()?.take(SAMPLE));
     let mut rows = 0;
     while let Ok(found) = records.next(10_000) {
         if found.is_empty() {
@@ -111,7 +115,39 @@ fn csv_rows(path: &Path, format: &CsvFormat) -> Option<(f64, u64)> {
         }
         rows += found.len();
     }
-    Some((rows.saturating_sub(usize::from(format.header)) as f64, length))
+    Some((rows, length))
+}
+
+/// Rows of `bytes`, of which `read` have `rows`.
+fn scaled(rows: usize, read: u64, bytes: u64) -> f64 {
+    if bytes <= read { rows as f64 } else { (rows as f64 * bytes as f64 / read.max(1) as f64).ceil() }
+}
+
+fn has_all(path: &Path, names: &[String], columns: &SchemaRef) -> Result<(), ExecError> {
+    columns.fields().iter().try_for_each(|field| position_of(path, names, field.name()).map(|_| ()))
+}
+
+/// JSON fields are found by their exact names: one that differs in case alone was hardly meant to
+/// be missing.
+fn same_case(path: &Path, found: &SchemaRef, columns: &SchemaRef) -> Result<(), ExecError> {
+    for field in columns.fields() {
+        let name = field.name();
+        let near = found.fields().iter().find(|found| found.name().eq_ignore_ascii_case(name));
+        if let (Err(_), Some(near)) = (found.index_of(name), near) {
+            let near = near.name();
+            let message = format!("there is no field '{name}' in it, but '{near}': write \"{near}\" in double quotes");
+            return Err(failure(path, message, None));
+        }
+    }
+    Ok(())
+}
+
+fn infer_ndjson(path: &Path, max: u32, on_error: OnError) -> Result<SchemaRef, ExecError> {
+    let schema = ndjson::infer(path, max, on_error, SAMPLE)?;
+    if schema.fields().is_empty() {
+        return Err(failure(path, "has no JSON object in its first lines: declare the columns", None));
+    }
+    Ok(schema)
 }
 
 fn infer_csv(path: &Path, format: &CsvFormat) -> Result<SchemaRef, ExecError> {
@@ -136,6 +172,7 @@ fn plain_type(data_type: &DataType) -> DataType {
         DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => DataType::Utf8,
         DataType::LargeBinary | DataType::BinaryView => DataType::Binary,
         DataType::Timestamp(TimeUnit::Second, None) => DataType::Timestamp(TimeUnit::Nanosecond, None),
+        DataType::List(item) => DataType::new_list(plain_type(item.data_type()), true),
         other => other.clone(),
     }
 }

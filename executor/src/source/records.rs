@@ -1,5 +1,6 @@
-//! Cuts CSV bytes into records without decoding them: quotes are respected, lines counted, and no
-//! record grows beyond a bound.
+//! Cuts bytes into records without decoding them: a record is a line, or in CSV goes on over line
+//! ends in quotes. Lines are counted, a byte order mark is left out, and no record grows beyond a
+//! bound.
 
 use std::io::{self, Read};
 
@@ -20,8 +21,13 @@ pub(super) struct Record {
 pub(super) enum Broken {
     /// The file cannot be read.
     Io(io::Error),
-    /// A record that starts on this line is longer than the bound.
-    TooLong(u64),
+    /// A record is longer than the bound.
+    TooLong {
+        /// Line on which it starts.
+        line: u64,
+        /// Whether a quote can be the reason.
+        quotes: bool,
+    },
     /// A quote that opens in the record of this line is never closed.
     OpenQuote(u64),
 }
@@ -35,24 +41,61 @@ enum State {
     Quote,
 }
 
+/// What holds line ends together.
+#[derive(Debug, Clone, Copy)]
+struct Quoting {
+    delimiter: u8,
+    quote: u8,
+}
+
+impl Quoting {
+    fn step(self, state: State, byte: u8) -> State {
+        match state {
+            State::Quoted if byte == self.quote => State::Quote,
+            State::Quoted => State::Quoted,
+            State::FieldStart | State::Quote if byte == self.quote => State::Quoted,
+            _ if byte == self.delimiter => State::FieldStart,
+            _ => State::Plain,
+        }
+    }
+}
+
 /// Reads records in blocks.
 #[derive(Debug)]
 pub(super) struct Records<R> {
     input: R,
-    delimiter: u8,
-    quote: u8,
+    quoting: Option<Quoting>,
     max_record: usize,
     buffer: Vec<u8>,
     /// Bytes of the buffer that have been given out.
     taken: usize,
     line: u64,
+    /// The byte order mark has been looked for.
+    started: bool,
     ended: bool,
     read: u64,
 }
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
 impl<R: Read> Records<R> {
-    pub(super) fn new(input: R, delimiter: u8, quote: u8, max_record: usize) -> Self {
-        Self { input, delimiter, quote, max_record, buffer: Vec::new(), taken: 0, line: 1, ended: false, read: 0 }
+    /// Every line is a record.
+    pub(super) fn lines(input: R, max_record: usize) -> Self {
+        Self::new(input, None, max_record)
+    }
+
+    /// Quotes hold line ends together.
+    pub(super) fn quoted(input: R, delimiter: u8, quote: u8, max_record: usize) -> Self {
+        Self::new(input, Some(Quoting { delimiter, quote }), max_record)
+    }
+
+    fn new(input: R, quoting: Option<Quoting>, max_record: usize) -> Self {
+        let (buffer, taken, line, started, ended, read) = (Vec::new(), 0, 1, false, false, 0);
+        Self { input, quoting, max_record, buffer, taken, line, started, ended, read }
     }
 
     /// The bytes that [`Record`]s point into, valid until the next call of [`Self::next`].
@@ -67,9 +110,13 @@ impl<R: Read> Records<R> {
 
     /// Up to `most` records. Empty at the end of the file.
     pub(super) fn next(&mut self, most: usize) -> Result<Vec<Record>, Broken> {
+        self.start().map_err(Broken::Io)?;
         loop {
             let mut records = Vec::new();
-            let rest = self.scan(most, &mut records);
+            let rest = match self.quoting {
+                Some(quoting) => self.scan_quoted(quoting, most, &mut records),
+                None => self.scan_lines(most, &mut records),
+            };
             if !records.is_empty() {
                 return Ok(records);
             }
@@ -77,7 +124,7 @@ impl<R: Read> Records<R> {
                 return self.last(rest);
             }
             if self.buffer.len() - self.taken > self.max_record {
-                return Err(Broken::TooLong(self.line));
+                return Err(Broken::TooLong { line: self.line, quotes: self.quoting.is_some() });
             }
             self.fill().map_err(Broken::Io)?;
         }
@@ -99,9 +146,39 @@ impl<R: Read> Records<R> {
         }
     }
 
+    /// Leaves out a byte order mark.
+    fn start(&mut self) -> io::Result<()> {
+        if self.started {
+            return Ok(());
+        }
+        while self.buffer.len() < BYTE_ORDER_MARK.len() && !self.ended {
+            self.fill()?;
+        }
+        self.started = true;
+        if self.buffer.starts_with(BYTE_ORDER_MARK) {
+            self.taken = BYTE_ORDER_MARK.len();
+        }
+        Ok(())
+    }
+
+    /// Finds whole lines in what is buffered. Blank ones are no records.
+    fn scan_lines(&mut self, most: usize, records: &mut Vec<Record>) -> State {
+        while records.len() < most
+            && let Some(length) = self.buffer[self.taken..].iter().position(|byte| *byte == b'\n')
+        {
+            let record = Record { start: self.taken, end: self.taken + length + 1, line: self.line };
+            if !is_blank(&self.buffer[record.start..record.end]) {
+                records.push(record);
+            }
+            self.taken = record.end;
+            self.line += 1;
+        }
+        State::Plain
+    }
+
     /// Finds whole records in what is buffered. Blank lines are no records. Returns the state at
     /// the end of the buffer.
-    fn scan(&mut self, most: usize, records: &mut Vec<Record>) -> State {
+    fn scan_quoted(&mut self, quoting: Quoting, most: usize, records: &mut Vec<Record>) -> State {
         let mut state = State::FieldStart;
         let mut start = self.taken;
         let mut first_line = self.line;
@@ -122,21 +199,11 @@ impl<R: Read> Records<R> {
                     continue;
                 }
             }
-            state = self.step(state, byte);
+            state = quoting.step(state, byte);
         }
         self.taken = start;
         self.line = first_line;
         state
-    }
-
-    fn step(&self, state: State, byte: u8) -> State {
-        match state {
-            State::Quoted if byte == self.quote => State::Quote,
-            State::Quoted => State::Quoted,
-            State::FieldStart | State::Quote if byte == self.quote => State::Quoted,
-            _ if byte == self.delimiter => State::FieldStart,
-            _ => State::Plain,
-        }
     }
 
     /// The end of the file: a last record without a line end.
@@ -151,7 +218,10 @@ impl<R: Read> Records<R> {
         let record = Record { start: self.taken, end: self.buffer.len(), line: self.line };
         self.taken = self.buffer.len();
         self.line += 1;
-        let blank = self.buffer[record.start..].iter().all(|byte| matches!(byte, b'\n' | b'\r'));
+        let blank = match self.quoting {
+            Some(_) => self.buffer[record.start..].iter().all(|byte| matches!(byte, b'\n' | b'\r')),
+            None => is_blank(&self.buffer[record.start..]),
+        };
         Ok(if blank { Vec::new() } else { vec![record] })
     }
 
@@ -180,7 +250,7 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Result<Vec<(String, u64)>, Broken> {
-        let mut records = Records::new(text.as_bytes(), b',', b'"', 1 << 20);
+        let mut records = Records::quoted(text.as_bytes(), b',', b'"', 1 << 20);
         let mut all = Vec::new();
         loop {
             let next = records.next(2)?;
@@ -204,7 +274,7 @@ mod tests {
 
     #[test]
     fn an_open_quote_is_told_with_its_line_and_can_be_skipped() {
-        let mut records = Records::new(&b"a\n\"b\nc\nd"[..], b',', b'"', 100);
+        let mut records = Records::quoted(&b"a\n\"b\nc\nd"[..], b',', b'"', 100);
         assert_eq!(records.next(10).unwrap().len(), 1);
         assert!(matches!(records.next(10), Err(Broken::OpenQuote(2))));
         records.skip_line().unwrap();
@@ -215,11 +285,37 @@ mod tests {
     #[test]
     fn a_long_record_is_bounded() {
         let text = format!("a\n{}\nb\n", "x".repeat(3 << 20));
-        let mut records = Records::new(text.as_bytes(), b',', b'"', 1 << 20);
+        let mut records = Records::quoted(text.as_bytes(), b',', b'"', 1 << 20);
         assert_eq!(records.next(10).unwrap().len(), 1);
-        assert!(matches!(records.next(10), Err(Broken::TooLong(2))));
+        assert!(matches!(records.next(10), Err(Broken::TooLong { line: 2, .. })));
         records.skip_line().unwrap();
         let next = records.next(10).unwrap();
         assert_eq!((next.len(), next[0].line), (1, 3));
+    }
+
+    #[test]
+    fn lines_know_no_quotes_and_a_byte_order_mark_is_no_part_of_them() {
+        // One byte at a time, as a slow pipe gives them.
+        struct Slow<'a>(&'a [u8]);
+        impl Read for Slow<'_> {
+            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+                let length = self.0.len().min(1).min(to.len());
+                to[..length].copy_from_slice(&self.0[..length]);
+                self.0 = &self.0[length..];
+                Ok(length)
+            }
+        }
+        let text = b"\xef\xbb\xbf{\"a\": \"x}\n \t\r\n\n{}\r\nlast";
+        let mut records = Records::lines(Slow(text), 100);
+        let mut found = Vec::new();
+        loop {
+            let next = records.next(10).unwrap();
+            if next.is_empty() {
+                break;
+            }
+            found.extend(next.iter().map(|r| (records.bytes()[r.start..r.end].to_vec(), r.line)));
+        }
+        let expected: [(&[u8], u64); 3] = [(b"{\"a\": \"x}\n", 1), (b"{}\r\n", 4), (b"last\n", 5)];
+        assert_eq!(found, expected.map(|(line, number)| (line.to_vec(), number)));
     }
 }

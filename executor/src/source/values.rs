@@ -1,13 +1,14 @@
 //! Constant rows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat;
 use arrow::datatypes::{Schema, SchemaRef};
 use thetis_planner::expr::ScalarExpr;
 
-use super::Reader;
+use super::{Fetched, Reader};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 use crate::steps::{batch_of, compile_all, evaluate};
@@ -40,13 +41,13 @@ impl ValuesReader {
 }
 
 impl Reader for ValuesReader {
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
+    fn next(&mut self, _: Duration) -> Result<Fetched, ExecError> {
         let length = FRAME_ROWS.min(self.batch.num_rows() - self.next);
         if length == 0 {
-            return Ok(None);
+            return Ok(Fetched::End);
         }
         let batch = self.batch.slice(self.next, length);
         self.next += length;
-        Ok(Some(batch))
+        Ok(Fetched::Rows(batch))
     }
 }

@@ -6,6 +6,7 @@ mod contract;
 mod newcomer;
 mod options;
 mod pipe;
+mod sources;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
