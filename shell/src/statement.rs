@@ -257,3 +257,6 @@ pub(crate) fn result(response: Response) -> Result<ResultSet, Error> {
     }
     Ok(rows)
 }
+
+#[cfg(test)]
+mod tests;

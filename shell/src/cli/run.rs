@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 
 use arrow::array::RecordBatch;
@@ -194,33 +195,66 @@ impl Runner {
         if self.interrupts.is_told() {
             return Err(Failure::Interrupted);
         }
+        let until = self.args.time_limit.and_then(|limit| started.checked_add(limit));
         let response = match (self.args.check, self.args.changes) {
             (true, false) => return Ok(self.statement.check(piece.text).await?),
             (true, true) => return Ok(self.statement.check_changes(piece.text).await?),
-            (false, false) => self.statement.execute(piece.text).await?,
-            (false, true) => self.statement.execute_changes(piece.text).await?,
+            (false, _) => self.execute(piece.text, until).await?,
         };
         let rows = match response {
-            Response::Done(tag) => {
+            None => return Ok(()),
+            Some(Response::Done(done)) => {
+                self.statement.warnings().iter().for_each(|warning| say(format!("NOTICE: {warning}")));
                 if self.at_prompt {
-                    say(tag);
+                    say(done.to_string());
                 }
                 return Ok(());
             }
-            Response::Rows(rows) => rows,
+            Some(Response::Rows(rows)) => rows,
         };
         let printing = Printing {
             display: &self.display,
             out: &self.out,
             interrupts: &self.interrupts,
-            limits: Limits {
-                until: self.args.time_limit.and_then(|limit| started.checked_add(limit)),
-                rows: self.args.row_limit,
-            },
+            limits: Limits { until, rows: self.args.row_limit },
             // Who asks for changes wants to see them.
             live: !self.args.changes,
         };
         print(rows, &printing).await
+    }
+
+    /// Executes a statement; `None` if its time was over before it was done, as of one that fills a sink
+    /// for ever.
+    async fn execute(&mut self, sql: &str, until: Option<Instant>) -> Result<Option<Response>, Failure> {
+        let cancel = self.statement.cancel_handle();
+        let changes = self.args.changes;
+        let statement = &mut self.statement;
+        let executed = async move {
+            match changes {
+                false => statement.execute(sql).await,
+                true => statement.execute_changes(sql).await,
+            }
+        };
+        let mut executed = pin!(executed);
+        tokio::select! {
+            response = &mut executed => return Ok(Some(response?)),
+            () = reached(until) => cancel.cancel(),
+        }
+        match executed.await {
+            Err(error) if error.kind() == ErrorKind::Cancelled => {
+                say("NOTICE: the time of --for is over");
+                Ok(None)
+            }
+            response => Ok(Some(response?)),
+        }
+    }
+}
+
+/// For ever, if there is no such time.
+async fn reached(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

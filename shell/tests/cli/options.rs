@@ -118,3 +118,17 @@ fn limit_rows_ends_a_query_after_so_many_rows() {
         assert_eq!(text(&output.stderr).contains("NOTICE"), notice, "{limit}");
     }
 }
+
+#[test]
+fn a_result_that_changes_for_ever_is_its_changes() {
+    let define = "CREATE STREAM g (id BIGINT) WITH (connector = 'generator', rows_per_second = 200)";
+    let sql = format!("{define}; SELECT COUNT(*) AS n FROM g");
+    let output = run(&["--for", "1500ms", "-c", &sql]);
+    exits(&output, 0);
+    let printed = text(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[0].split('|').map(str::trim).collect::<Vec<_>>(), ["epoch", "op", "n"]);
+    assert!(lines.len() > 6 && lines[lines.len() - 1].ends_with("rows)"), "{printed}");
+    assert!(!printed.contains('\x1b'), "{printed:?}");
+    fails(&["-c", &format!("{sql} LIMIT 1")], &["changes for ever", "HINT"]);
+}

@@ -119,7 +119,6 @@ fn ten_thousand_lines_can_be_pasted() {
 }
 
 #[test]
-#[ignore = "the line editor drops what it has read behind a line, unless its feature buffer-redux is on"]
 fn ten_thousand_lines_can_be_typed_at_once() {
     let home = tempfile::tempdir().unwrap();
     let mut terminal = Terminal::start(home.path());

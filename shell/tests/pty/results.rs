@@ -40,6 +40,45 @@ fn ctrl_c_cancels_an_idle_query_also_after_a_resize() {
     terminal.wait_for_prompt_after(" 9\n");
 }
 
+/// The number in front of a word of the footer.
+fn footer(screen: &str, word: &str) -> u64 {
+    let line = screen.lines().find(|line| line.contains("rows in, ")).unwrap_or_default();
+    let part = line.split(", ").find(|part| part.contains(word)).unwrap_or_default();
+    part.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+}
+
+#[test]
+fn a_result_that_changes_for_ever_is_redrawn_in_place() {
+    let home = tempfile::tempdir().unwrap();
+    let mut terminal = Terminal::start(home.path());
+    terminal.keys("CREATE STREAM g (id BIGINT) WITH (connector = 'generator', rows_per_second = 200,\r");
+    terminal.wait_for("     (>");
+    terminal.keys("column.id = 'sequence(1)');\r");
+    terminal.wait_for_prompt_after("CREATE STREAM\n");
+    terminal.keys("SELECT id % 3 AS k, COUNT(*) AS n FROM g GROUP BY id % 3;\r");
+    let screen = terminal.wait("twenty epochs", |screen| footer(screen, "epoch") > 20);
+    assert_eq!(screen.matches("rows in, ").count(), 1, "{screen}");
+    let keys: Vec<&str> = screen.lines().filter_map(|line| line.split_once(" | ")).map(|(k, _)| k.trim()).collect();
+    assert_eq!(keys, ["k", "0", "1", "2"], "{screen}");
+    terminal.keys(CTRL_C);
+    terminal.wait_for_prompt_after("cancelled\n");
+    terminal.keys("SELECT id, COUNT(*) AS n FROM g GROUP BY id;\r");
+    terminal.wait("more rows than fit", |screen| screen.contains(" more rows\n"));
+    terminal.resize(12, 40);
+    let screen = terminal.wait("the smaller table", |screen| {
+        let rows = screen.lines().filter(|line| line.contains(" | ")).count();
+        rows == 8 && screen.contains("rows in, ") && screen.contains(" more rows\n")
+    });
+    assert!(screen.lines().any(|line| line.ends_with('…')), "{screen}");
+    terminal.keys(CTRL_C);
+    terminal.wait_for_prompt_after("cancelled\n");
+    terminal.resize(24, 100);
+    terminal.keys("SELECT id FROM g;\r");
+    terminal.wait("rows as they come", |screen| screen.lines().any(|line| line.trim() == "30"));
+    terminal.keys(CTRL_C);
+    terminal.wait_for_prompt_after("cancelled\n");
+}
+
 #[test]
 fn ctrl_c_cancels_a_flood() {
     let home = tempfile::tempdir().unwrap();
