@@ -1,5 +1,6 @@
 //! A subscription follows a query: every commit to its tables is an epoch, with what it changes.
 
+use thetis::arrow::util::pretty::pretty_format_batches;
 use thetis::blocking::Connection;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         statement.execute(change)?;
         println!("{change}");
         for changes in dear.next_epoch()?.unwrap_or_default() {
-            let rows = thetis::arrow::util::pretty::pretty_format_batches(std::slice::from_ref(&changes.rows))?;
+            let rows = pretty_format_batches(std::slice::from_ref(&changes.rows))?;
             println!("epoch {}, weights {:?}\n{rows}", changes.epoch, changes.weights);
         }
     }

@@ -80,9 +80,7 @@ impl Work {
     /// The name of a new table is taken.
     pub fn define(self, database: &Database) -> Result<(), StatementError> {
         match self.target {
-            Target::NewTable { name, schema, or_replace } => {
-                new_table(database, &name, schema, or_replace, Vec::new())
-            }
+            Target::NewTable { name, schema, or_replace } => new_table(database, &name, schema, or_replace, Vec::new()),
             _ => Ok(()),
         }
     }

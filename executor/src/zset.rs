@@ -11,6 +11,9 @@ use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 use crate::steps::batch_of;
 
+/// Rows, each with its weight.
+pub(crate) type Weighted = (RecordBatch, Arc<[i64]>);
+
 /// Rows and how often each is there.
 #[derive(Debug)]
 pub(crate) struct ZSet {
@@ -60,7 +63,7 @@ impl ZSet {
     }
 
     /// Rows and their weights, each row once, in batches of a frame.
-    pub(crate) fn weighted(&self) -> Result<Vec<(RecordBatch, Arc<[i64]>)>, ExecError> {
+    pub(crate) fn weighted(&self) -> Result<Vec<Weighted>, ExecError> {
         let changed: Vec<_> = self.rows.iter().filter(|(_, weight)| *weight != 0).collect();
         let parts = changed.chunks(FRAME_ROWS).map(|part| {
             let bytes: Vec<&[u8]> = part.iter().map(|(bytes, _)| bytes.as_ref()).collect();

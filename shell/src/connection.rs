@@ -120,6 +120,9 @@ enum Stop {
     TimedOut,
 }
 
+/// Stops an execution.
+type Stopper = Arc<watch::Sender<Option<Stop>>>;
+
 /// One execution of a statement, which can be stopped from elsewhere until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Execution {
@@ -151,7 +154,7 @@ impl Execution {
 /// Cancels a statement from any thread.
 #[derive(Debug, Clone, Default)]
 pub struct CancelHandle {
-    stop: Arc<Mutex<Option<Arc<watch::Sender<Option<Stop>>>>>>,
+    stop: Arc<Mutex<Option<Stopper>>>,
 }
 
 impl CancelHandle {

@@ -95,11 +95,16 @@ impl RelationKind {
 
 impl DatabaseMetaData {
     pub(crate) fn of(session: &Session) -> Self {
-        let relations = session.database().catalog().relations().map(|(name, relation)| RelationInfo {
-            name: name.to_owned(),
-            kind: RelationKind::of(relation),
-            columns: relation.schema().fields().iter().map(|field| ColumnInfo::of(field)).collect(),
-        }).collect();
+        let relations = session
+            .database()
+            .catalog()
+            .relations()
+            .map(|(name, relation)| RelationInfo {
+                name: name.to_owned(),
+                kind: RelationKind::of(relation),
+                columns: relation.schema().fields().iter().map(|field| ColumnInfo::of(field)).collect(),
+            })
+            .collect();
         Self { relations, functions: function_names(), settings: session.settings().rows() }
     }
 

@@ -187,15 +187,15 @@ impl PreparedStatement {
         match self.insert_rows(&sets).await {
             Ok(Some(all)) => return Ok(all),
             Ok(None) => {}
-            Err(error) => return Err(BatchError { done, error }),
+            Err(error) => return Err(BatchError::new(done, error)),
         }
         for set in sets {
             match self.run_with(set, Output::Result).await {
                 Ok(Response::Done(completion)) => done.push(completion),
                 Ok(Response::Rows(_)) => {
-                    return Err(BatchError { done, error: Error::usage("a batch has no statements that give rows") });
+                    return Err(BatchError::new(done, Error::usage("a batch has no statements that give rows")));
                 }
-                Err(error) => return Err(BatchError { done, error }),
+                Err(error) => return Err(BatchError::new(done, error)),
             }
         }
         Ok(done)

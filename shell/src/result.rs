@@ -9,8 +9,8 @@ use thetis_cluster::{Engine, Running, is_changelog};
 use thetis_executor::changes::{changes_batch, changes_schema};
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
-use thetis_planner::physical::Dag;
 use thetis_planner::Plan;
+use thetis_planner::physical::Dag;
 
 use crate::connection::Execution;
 use crate::error::Error;
@@ -176,7 +176,8 @@ impl ResultSet {
         let Feed::Query(query) = &self.feed else {
             return Progress { rows_out: self.rows, ..Progress::default() };
         };
-        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), epoch: query.epoch, ..Progress::default() };
+        let mut progress =
+            Progress { rows_out: self.rows, total_bytes: Some(0), epoch: query.epoch, ..Progress::default() };
         for (_, source) in &query.running.counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);

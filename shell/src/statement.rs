@@ -30,7 +30,13 @@ pub struct BatchError {
     pub done: Vec<Completion>,
     /// What is wrong with the one that failed.
     #[source]
-    pub error: Error,
+    pub error: Box<Error>,
+}
+
+impl BatchError {
+    pub(crate) fn new(done: Vec<Completion>, error: Error) -> Self {
+        Self { done, error: Box::new(error) }
+    }
 }
 
 /// Runs SQL.
@@ -117,9 +123,9 @@ impl Statement {
             match self.execute(sql).await {
                 Ok(Response::Done(completion)) => done.push(completion),
                 Ok(Response::Rows(_)) => {
-                    return Err(BatchError { done, error: Error::usage("a batch has no statements that give rows") });
+                    return Err(BatchError::new(done, Error::usage("a batch has no statements that give rows")));
                 }
-                Err(error) => return Err(BatchError { done, error }),
+                Err(error) => return Err(BatchError::new(done, error)),
             }
         }
         Ok(done)
@@ -210,11 +216,7 @@ impl Runner {
         execution.run(self.connection.plan(plan)).await
     }
 
-    pub(crate) async fn finish(
-        &mut self,
-        reply: Reply,
-        mut execution: Execution,
-    ) -> Result<Response, Error> {
+    pub(crate) async fn finish(&mut self, reply: Reply, mut execution: Execution) -> Result<Response, Error> {
         let database = self.connection.engine.database();
         match reply {
             Reply::Done(done) => Ok(Response::Done(done)),

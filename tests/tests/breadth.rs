@@ -52,7 +52,7 @@ fn check(cases: u32, queries: &[&str]) {
         let definitions = define(folder.path(), &tables);
         block_on(async {
             for setting in ["SET parallelism = 1", "SET parallelism = 3"] {
-                let mut setup = Setup::new(&definitions, &[setting], 3).await;
+                let setup = Setup::new(&definitions, &[setting], 3).await;
                 for sql in queries {
                     setup.check(sql, Evaluated::Written).await;
                 }
@@ -263,7 +263,7 @@ fn what_is_not_an_equality_is_refused_with_what_works() {
 fn a_badly_written_order_has_no_cross_product() {
     let folder = tempfile::tempdir().unwrap();
     block_on(async {
-        let mut setup = small(folder.path()).await;
+        let setup = small(folder.path()).await;
         for sql in [
             "SELECT r.id FROM r, s, t WHERE r.k < t.k AND t.v < s.v",
             "SELECT r.id FROM r CROSS JOIN s JOIN t ON r.k = t.k AND s.v = t.v",

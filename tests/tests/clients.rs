@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use thetis::{Connection, DataSource, ErrorKind, Event, Response};
@@ -192,8 +191,7 @@ fn a_subscription_tells_when_an_epoch_is_whole() {
                     Event::Changes(changes) => {
                         let inserted = changes.weights.iter().position(|weight| *weight > 0);
                         let column = changes.rows.column(0);
-                        let values =
-                            column.as_primitive::<Int64Type>();
+                        let values = column.as_primitive::<Int64Type>();
                         last = inserted.map(|row| values.value(row)).or(last);
                     }
                     Event::Finished(_) => {}

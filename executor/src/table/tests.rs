@@ -37,10 +37,7 @@ fn a_dropped_table_ends_for_its_followers() {
     let (id, _) = tables.create(schema());
     let mut opened = tables.open(&[(id, true)]).unwrap().remove(0);
     tables.remove(id);
-    assert!(matches!(
-        opened.commits.as_mut().unwrap().try_recv(),
-        Err(tokio::sync::mpsc::error::TryRecvError::Disconnected)
-    ));
+    assert!(matches!(opened.commits.as_mut().unwrap().try_recv(), Err(mpsc::error::TryRecvError::Disconnected)));
     assert!(tables.commit(id, Vec::new()).is_err());
 }
 
