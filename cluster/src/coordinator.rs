@@ -7,6 +7,7 @@ use thetis_planner::physical::Dag;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::analyze::Analysis;
 use crate::epochs::Epochs;
 use crate::link::{Link, Running, StartError};
 use crate::wire;
@@ -43,5 +44,13 @@ impl Coordinator {
             }
         });
         Ok(running)
+    }
+
+    /// Starts a query that is only measured.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn analyze(&self, dag: &Dag) -> Result<Analysis, StartError> {
+        Ok(Analysis::of(self.start(dag)?, &self.runtime))
     }
 }

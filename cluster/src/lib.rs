@@ -6,6 +6,7 @@
 //!           -> Coordinator -- wire bytes over a Link --> Worker (tasks) -> deliveries
 //! ```
 
+mod analyze;
 mod coordinator;
 mod embedded;
 pub mod epochs;
@@ -14,6 +15,7 @@ mod session;
 pub mod wire;
 mod worker;
 
+pub use analyze::{Analysis, Explained};
 pub use coordinator::Coordinator;
 pub use embedded::Engine;
 pub use link::{Link, Outcome, Running, StartError};

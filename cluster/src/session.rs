@@ -6,11 +6,13 @@ use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use thetis_executor::source::FileProbe;
 use thetis_parser::ast::Ident;
-use thetis_parser::{CreateStream, CreateView, DropKind, Position, Show, Statement};
+use thetis_parser::{CreateStream, CreateView, DropKind, Explain, Position, Show, Statement};
 use thetis_planner::catalog::{Catalog, Relation, SourceProbe, Stream, View, fold};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::logical::{data_type, plan_query};
 use thetis_planner::{Output, Plan, PlanError, PlanErrorKind, Settings, plan, sql_name};
+
+use crate::analyze::Explained;
 
 /// What a statement comes to.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub enum Reply {
     Table(RecordBatch),
     /// A query to be run.
     Query(Box<Plan>),
+    /// A query to be run and measured, and how that is shown.
+    Analyze(Box<Explained>),
 }
 
 /// Catalogue and settings of one user.
@@ -57,10 +61,7 @@ impl Session {
             Statement::CreateStream(stream) => self.create_stream(stream),
             Statement::CreateView(view) => self.create_view(view),
             Statement::Query(query) => Ok(Reply::Query(Box::new(plan(query, &self.catalog, &self.settings, output)?))),
-            Statement::Explain { verbose, query } => {
-                let text = plan(query, &self.catalog, &self.settings, output)?.explain(*verbose);
-                table(&["plan"], text.lines().map(|line| [line.to_owned()]))
-            }
+            Statement::Explain(explain) => self.explain(explain, output),
             Statement::Show(show) => self.show(show),
             Statement::Describe { name } => self.describe(name),
             Statement::Set { name, value, position } => {
@@ -71,6 +72,18 @@ impl Session {
                 Ok(Reply::Done("SET"))
             }
             Statement::Drop { kind, name, if_exists } => self.drop_relation(*kind, name, *if_exists),
+        }
+    }
+
+    fn explain(&self, explain: &Explain, output: Output) -> Result<Reply, PlanError> {
+        let plan = plan(&explain.query, &self.catalog, &self.settings, output)?;
+        if explain.analyze {
+            plan.check_ends()?;
+        }
+        let explained = Explained { plan, verbose: explain.verbose, format: explain.format };
+        match explain.analyze {
+            true => Ok(Reply::Analyze(Box::new(explained))),
+            false => explained.table(None).map(Reply::Table),
         }
     }
 

@@ -12,6 +12,7 @@
 
 mod aggregate;
 pub mod clock;
+pub mod counters;
 mod error;
 mod exact;
 pub mod frame;

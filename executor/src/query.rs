@@ -7,6 +7,7 @@ use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind};
 use tokio::sync::mpsc;
 
 use crate::aggregate::Aggregation;
+use crate::counters::{EdgeCounters, Meter, QueryCounters, TaskCounters};
 use crate::error::ExecError;
 use crate::join::cell::Cell;
 use crate::operator::Operator;
@@ -14,7 +15,7 @@ use crate::route::route_for;
 use crate::sink::sink_for;
 use crate::source::{SourceCounters, reader_for};
 use crate::steps::Steps;
-use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
+use crate::task::{Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
 
 /// Messages that an inbox holds.
 const INBOX: usize = 16;
@@ -43,15 +44,6 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Counters of a query.
-#[derive(Debug, Default)]
-pub struct QueryCounters {
-    /// Of each source.
-    pub sources: Vec<(OperatorId, Arc<SourceCounters>)>,
-    /// Of each edge (its position in the DAG), of each sending task.
-    pub edges: Vec<(usize, Arc<EdgeCounters>)>,
-}
-
 /// Makes the tasks of `dag`.
 ///
 /// # Errors
@@ -59,7 +51,7 @@ pub struct QueryCounters {
 pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> {
     let (client, results) = mpsc::channel(CLIENT_QUEUE);
     let mut wiring = Wiring::new(dag);
-    let mut counters = QueryCounters::default();
+    let mut counters = QueryCounters::start(&control.clock);
     let mut tasks: Vec<TaskFuture> = Vec::new();
     for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
         for task in 0..operator.tasks {
@@ -72,12 +64,14 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
             if let OperatorKind::Source(source) = &operator.kind {
                 let own = Arc::new(SourceCounters::default());
                 counters.sources.push((id, Arc::clone(&own)));
+                let task = counters.add_task(id, TaskCounters::of_source(Arc::clone(&own)));
                 let source = SourceTask {
                     stream: source.stream.clone(),
                     reader: reader_for(source, &own)?,
                     policy: dag.epochs,
                     constant: matches!(source.spec, thetis_planner::connector::SourceSpec::Values(_)),
                     outbox,
+                    meter: Meter::new(&control.clock, task),
                     control: control.clone(),
                     counters: own,
                 };
@@ -85,12 +79,17 @@ pub fn instantiate(dag: &Dag, control: &Control) -> Result<Instance, ExecError> 
                 continue;
             }
             let (inbox, ports) = wiring.inbox(id, task)?;
+            let own = match &operator.kind {
+                OperatorKind::Join(_) => TaskCounters::of_join(),
+                _ => TaskCounters::default(),
+            };
             let task = OperatorTask {
                 label: dag.label(id),
                 operator: operator_for(dag, id)?,
                 inbox,
                 ports,
                 outbox,
+                meter: Meter::new(&control.clock, counters.add_task(id, own)),
                 control: control.clone(),
                 is_sink,
             };

@@ -31,6 +31,8 @@ pub struct SourceCounters {
     pub total_bytes: AtomicU64,
     /// Records that could not be read and were skipped.
     pub skipped: AtomicU64,
+    /// The last epoch that has rows.
+    pub epoch: AtomicU64,
 }
 
 impl SourceCounters {

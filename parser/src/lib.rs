@@ -19,7 +19,9 @@ mod variables;
 pub use error::{Position, SqlError};
 pub use parse::{GRAMMAR, parse_statement};
 pub use split::{Open, Piece, split};
-pub use statement::{CreateStream, CreateView, DropKind, Show, Statement, StreamColumn, StreamOption, Watermark};
+pub use statement::{
+    CreateStream, CreateView, DropKind, Explain, ExplainFormat, Show, Statement, StreamColumn, StreamOption, Watermark,
+};
 pub use suggest::closest;
 pub use variables::substitute;
 

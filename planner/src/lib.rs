@@ -1,7 +1,7 @@
 //! From typed statements to physical plans.
 //!
 //! ```text
-//! query --logical--> LogicalPlan --lower (theta analysis, layouts)--> Dag --explain--> text
+//! query --logical--> LogicalPlan --lower (theta analysis, layouts)--> Dag --explain--> text, JSON, DOT
 //! ```
 //!
 //! Names, types, coercion and rewriting come from the DataFusion sub-crates; what is Thetis' own
@@ -12,7 +12,7 @@ mod choose;
 mod compile;
 pub mod connector;
 mod error;
-mod explain;
+pub mod explain;
 pub mod expr;
 mod fold;
 mod functions;
@@ -25,7 +25,7 @@ pub mod sizing;
 pub mod theta;
 mod types;
 
-use thetis_parser::ast;
+use thetis_parser::{ExplainFormat, ast};
 
 pub use catalog::Catalog;
 pub use compile::compile;
@@ -34,6 +34,7 @@ pub use lower::Output;
 pub use settings::{SettingRow, Settings};
 pub use types::sql_name;
 
+use explain::Measured;
 use logical::Logical;
 use physical::Dag;
 
@@ -60,8 +61,22 @@ pub fn plan(query: &ast::Query, catalog: &Catalog, settings: &Settings, output: 
 }
 
 impl Plan {
-    /// The plan as text for people; `verbose` adds the logical plan and every expression.
-    pub fn explain(&self, verbose: bool) -> String {
-        explain::explain(self, verbose)
+    /// What EXPLAIN shows; `verbose` adds the logical plan, `measured` what happened in a run.
+    pub fn explain(&self, verbose: bool, format: ExplainFormat, measured: Option<&Measured>) -> String {
+        explain::explain(self, verbose, format, measured)
+    }
+
+    /// Refuses a query that never ends by itself: to be asked before it is run to its end.
+    ///
+    /// # Errors
+    /// There is an input without end, and no LIMIT that ends the query before it.
+    pub fn check_ends(&self) -> Result<(), PlanError> {
+        if self.dag.ends() {
+            return Ok(());
+        }
+        Err(PlanError::unsupported(
+            "EXPLAIN ANALYZE needs a query that ends",
+            "add LIMIT, if the query's rows come as they are found, or read a bounded source",
+        ))
     }
 }

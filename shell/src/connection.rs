@@ -77,7 +77,8 @@ impl Statement {
         self.run(sql, Output::Changes).await
     }
 
-    /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
+    /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`. The rows of
+    /// `EXPLAIN ANALYZE` come when its query has ended.
     ///
     /// # Errors
     /// Whatever is wrong with it, or it gives no rows.
@@ -112,6 +113,10 @@ impl Statement {
                 Reply::Query(plan) => {
                     let running = engine.coordinator().start(&plan.dag)?;
                     Response::Rows(ResultSet::of(*plan, running, output, engine, &cancel))
+                }
+                Reply::Analyze(explained) => {
+                    let analysis = engine.coordinator().analyze(&explained.plan.dag)?;
+                    Response::Rows(ResultSet::analysis(explained, analysis, engine, &cancel))
                 }
             })
         });

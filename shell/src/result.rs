@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use thetis_cluster::{Engine, Running};
+use thetis_cluster::{Analysis, Engine, Explained, Running};
+use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Frame;
 use thetis_executor::task::Delivery;
-use thetis_planner::physical::Dag;
 use thetis_planner::{Output, Plan};
 use tokio::sync::watch;
 
@@ -35,16 +35,25 @@ enum Feed {
     Table(Option<RecordBatch>),
     /// A running query.
     Query(Box<Query>),
+    /// A query that is measured.
+    Analysis(Box<Analyzed>),
 }
 
 #[derive(Debug)]
 struct Query {
     running: Running,
-    dag: Dag,
     changes: bool,
     waiting: VecDeque<RecordBatch>,
     ended: bool,
     stop: watch::Sender<bool>,
+    _engine: Arc<Engine>,
+}
+
+#[derive(Debug)]
+struct Analyzed {
+    explained: Box<Explained>,
+    analysis: Analysis,
+    ended: bool,
     _engine: Arc<Engine>,
 }
 
@@ -74,9 +83,20 @@ impl ResultSet {
         let result = &plan.dag.sink().schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
         let stop = running.stop.clone();
-        let query =
-            Query { running, dag: plan.dag, changes, waiting: VecDeque::new(), ended: false, stop, _engine: engine };
+        let query = Query { running, changes, waiting: VecDeque::new(), ended: false, stop, _engine: engine };
         Self { schema, notices: plan.notices, feed: Feed::Query(Box::new(query)), current: None, rows: 0 }
+    }
+
+    /// The rows of `EXPLAIN ANALYZE`, which has its notices among them.
+    pub(crate) fn analysis(
+        explained: Box<Explained>,
+        analysis: Analysis,
+        engine: Arc<Engine>,
+        cancel: &CancelHandle,
+    ) -> Self {
+        cancel.watch(analysis.stop.clone());
+        let feed = Feed::Analysis(Box::new(Analyzed { explained, analysis, ended: false, _engine: engine }));
+        Self { schema: Explained::schema(), notices: Vec::new(), feed, current: None, rows: 0 }
     }
 
     /// Names and types of the columns, known before the first row.
@@ -102,6 +122,7 @@ impl ResultSet {
         let batch = match &mut self.feed {
             Feed::Table(batch) => batch.take(),
             Feed::Query(query) => query.next_batch(&self.schema).await?,
+            Feed::Analysis(analyzed) => analyzed.next_batch().await?,
         };
         self.rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
         Ok(batch)
@@ -130,11 +151,11 @@ impl ResultSet {
 
     /// How far the query is.
     pub fn progress(&self) -> Progress {
-        let Feed::Query(query) = &self.feed else {
+        let Some(counters) = self.feed.counters() else {
             return Progress { rows_out: self.rows, ..Progress::default() };
         };
         let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), ..Progress::default() };
-        for (_, source) in &query.running.counters.sources {
+        for (_, source) in &counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);
             progress.bytes += source.bytes.load(Ordering::Relaxed);
@@ -143,24 +164,27 @@ impl ResultSet {
         progress.total_bytes = progress.total_bytes.filter(|total| *total > 0);
         progress
     }
+}
 
-    /// Per edge into a join: the sending operator, the join, the side, and how often a row was
-    /// copied so far (rows delivered to cells per row routed).
-    pub fn replication(&self) -> Vec<(u32, u32, u8, f64)> {
-        let Feed::Query(query) = &self.feed else {
-            return Vec::new();
-        };
-        let mut edges = Vec::new();
-        for (number, edge) in query.dag.edges.iter().enumerate() {
-            let counted = query.running.counters.edges.iter().filter(|(edge, _)| *edge == number);
-            let (routed, delivered) = counted.fold((0, 0), |(routed, delivered), (_, edge)| {
-                (routed + edge.routed.load(Ordering::Relaxed), delivered + edge.delivered.load(Ordering::Relaxed))
-            });
-            if matches!(edge.exchange, thetis_planner::physical::Exchange::Matrix(_)) && routed > 0 {
-                edges.push((edge.from.0, edge.to.0, edge.port, delivered as f64 / routed as f64));
-            }
+impl Feed {
+    fn counters(&self) -> Option<&QueryCounters> {
+        match self {
+            Self::Table(_) => None,
+            Self::Query(query) => Some(&query.running.counters),
+            Self::Analysis(analyzed) => Some(&analyzed.analysis.counters),
         }
-        edges
+    }
+}
+
+impl Analyzed {
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        let measured = self.analysis.measured().await;
+        // Only now: the caller may drop this future while it waits, and call again.
+        self.ended = true;
+        Ok(Some(self.explained.table(Some(&measured?))?))
     }
 }
 
