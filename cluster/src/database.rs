@@ -12,6 +12,7 @@ use thetis_planner::physical::{Dag, OperatorKind};
 use thetis_planner::{Catalog, Plan};
 use tokio::runtime::Handle;
 
+use crate::analyze::Analysis;
 use crate::coordinator::Coordinator;
 use crate::error::StatementError;
 use crate::link::Running;
@@ -67,6 +68,14 @@ impl Database {
     pub async fn start(&self, plan: &Plan) -> Result<Running, StatementError> {
         self.caught_up(&plan.dag).await?;
         Ok(self.coordinator.start(&plan.dag)?)
+    }
+
+    /// Starts a query that is only measured.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub async fn analyze(&self, plan: &Plan) -> Result<Analysis, StatementError> {
+        Ok(Analysis::of(self.start(plan).await?, &self.runtime))
     }
 
     /// Waits until the materialized views that a query reads hold all that was committed before.

@@ -7,6 +7,7 @@
 //!           -> Coordinator -- wire bytes over a Link --> Worker (tasks) -> deliveries
 //! ```
 
+mod analyze;
 mod coordinator;
 mod database;
 mod embedded;
@@ -19,6 +20,7 @@ pub mod wire;
 mod work;
 mod worker;
 
+pub use analyze::{Analysis, Explained};
 pub use coordinator::Coordinator;
 pub use database::Database;
 pub use embedded::Engine;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use thetis_executor::ExecError;
+use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Epoch;
-use thetis_executor::query::QueryCounters;
 use thetis_executor::task::Delivery;
 use tokio::sync::{mpsc, watch};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use thetis_executor::ExecError;
+use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::{Epoch, Frame};
-use thetis_executor::query::QueryCounters;
 use thetis_executor::table::{Change, Tables};
 use thetis_executor::task::Delivery;
 use thetis_planner::connector::{SourceSpec, TableId};

@@ -9,7 +9,8 @@ use datafusion_common::ScalarValue;
 use thetis_executor::source::FileProbe;
 use thetis_parser::ast::Ident;
 use thetis_parser::{
-    CreateSink, CreateStream, CreateTable, CreateView, DropKind, Insert, Position, Show, Statement, StreamColumn,
+    CreateSink, CreateStream, CreateTable, CreateView, DropKind, Explain, Insert, Position, Show, Statement,
+    StreamColumn,
 };
 use thetis_planner::catalog::{Definition, Relation, Sink, SourceProbe, Stream, Table, View, fold};
 use thetis_planner::connector::SourceSpec;
@@ -18,6 +19,7 @@ use thetis_planner::{
     Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, SinkSpec, plan, plan_resolved, sql_name, write,
 };
 
+use crate::analyze::Explained;
 use crate::database::Database;
 use crate::error::StatementError;
 use crate::work::{Completion, Target, Work, new_table};
@@ -33,6 +35,8 @@ pub enum Reply {
     Query(Box<Plan>),
     /// Work to be done.
     Work(Box<Work>),
+    /// A query to be run and measured, and how that is shown.
+    Analyze(Box<Explained>),
 }
 
 /// A statement whose names are resolved, to be run with values for its parameters.
@@ -83,11 +87,7 @@ impl Session {
             Statement::CreateView(view) if view.materialized => self.materialize(view)?,
             Statement::CreateView(view) => self.create_view(view)?,
             Statement::CreateSink(sink) => self.create_sink(sink)?,
-            Statement::Explain { verbose, query } => {
-                let plan = plan(query, &self.database.catalog(), &self.settings(), output)?;
-                let text = plan.explain(*verbose);
-                return Ok(table(&["plan"], text.lines().map(|line| [line.to_owned()]))?);
-            }
+            Statement::Explain(explain) => return Ok(self.explain(explain, output)?),
             Statement::Show(show) => return Ok(self.show(show)?),
             Statement::Describe { name } => return Ok(self.describe(name)?),
             Statement::Set { name, value, position } => {
@@ -175,6 +175,18 @@ impl Session {
             must_end(&plan)?;
         }
         Ok(Reply::Work(Box::new(Work { plan, target })))
+    }
+
+    fn explain(&self, explain: &Explain, output: Output) -> Result<Reply, PlanError> {
+        let plan = plan(&explain.query, &self.database.catalog(), &self.settings(), output)?;
+        if explain.analyze {
+            plan.check_ends()?;
+        }
+        let explained = Explained { plan, verbose: explain.verbose, format: explain.format };
+        match explain.analyze {
+            true => Ok(Reply::Analyze(Box::new(explained))),
+            false => explained.table(None).map(Reply::Table),
+        }
     }
 
     /// `IF NOT EXISTS` was said, and it does.
@@ -395,7 +407,7 @@ fn into_sink<'a>(insert: &'a Insert, sink: &str) -> Result<&'a thetis_parser::as
 }
 
 fn must_end(plan: &Plan) -> Result<(), PlanError> {
-    if plan.ends() {
+    if plan.dag.ends() {
         return Ok(());
     }
     Err(PlanError::unsupported(

@@ -68,6 +68,12 @@ impl Frame {
         self.batch.num_rows()
     }
 
+    /// Number of rows, each as often as its weight says, deletes too.
+    pub fn changes(&self) -> u64 {
+        let weighted = |weights: &Arc<[i64]>| weights.iter().map(|weight| weight.unsigned_abs()).sum();
+        self.weights.as_ref().map_or(self.rows() as u64, weighted)
+    }
+
     /// Weight of a row.
     pub fn weight(&self, row: usize) -> i64 {
         self.weights.as_ref().map_or(1, |weights| weights[row])

@@ -13,6 +13,7 @@
 mod aggregate;
 pub mod changes;
 pub mod clock;
+pub mod counters;
 mod error;
 mod exact;
 pub mod export;

@@ -14,6 +14,17 @@ pub enum Step {
     Finished,
 }
 
+/// What a cell has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Pairs that a local index proposed, or that a scan looked at.
+    pub examined: u64,
+    /// Pairs that the condition holds for.
+    pub kept: u64,
+    /// Rows that are stored of each side.
+    pub stored: [u64; 2],
+}
+
 /// One parallel instance of an operator.
 ///
 /// Calls come in this order: `on_frame` or `on_progress`, then `resume` until it is not
@@ -40,6 +51,11 @@ pub trait Operator: Send + std::fmt::Debug {
 
     /// Epochs up to this one are committed: they may be folded into the base.
     fn on_commit(&mut self, epoch: Epoch);
+
+    /// What has been counted so far; operators that are no cells have nothing to say.
+    fn counted(&self) -> Counted {
+        Counted::default()
+    }
 
     /// Returns to the state at the close of `committed`.
     ///

@@ -9,6 +9,7 @@ use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Source};
 use tokio::sync::mpsc;
 
 use crate::aggregate::Aggregation;
+use crate::counters::{EdgeCounters, Meter, QueryCounters, TaskCounters};
 use crate::error::ExecError;
 use crate::join::cell::Cell;
 use crate::operator::Operator;
@@ -17,7 +18,7 @@ use crate::sink::sink_for;
 use crate::source::{SourceCounters, reader_for};
 use crate::steps::Steps;
 use crate::table::{Opened, TableTask, Tables};
-use crate::task::{Control, Delivery, EdgeCounters, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
+use crate::task::{Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
 
 /// Messages that an inbox holds.
 const INBOX: usize = 16;
@@ -46,15 +47,6 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Counters of a query.
-#[derive(Debug, Default)]
-pub struct QueryCounters {
-    /// Of each source.
-    pub sources: Vec<(OperatorId, Arc<SourceCounters>)>,
-    /// Of each edge (its position in the DAG), of each sending task.
-    pub edges: Vec<(usize, Arc<EdgeCounters>)>,
-}
-
 /// Makes the tasks of `dag`.
 ///
 /// # Errors
@@ -63,7 +55,7 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
     let mut opened = open_tables(dag, tables)?;
     let (client, results) = mpsc::channel(CLIENT_QUEUE);
     let mut wiring = Wiring::new(dag);
-    let mut counters = QueryCounters::default();
+    let mut counters = QueryCounters::start(&control.clock);
     let mut tasks: Vec<TaskFuture> = Vec::new();
     for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
         for task in 0..operator.tasks {
@@ -76,6 +68,7 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
             if let OperatorKind::Source(source) = &operator.kind {
                 let own = Arc::new(SourceCounters::default());
                 counters.sources.push((id, Arc::clone(&own)));
+                let task = counters.add_task(id, TaskCounters::of_source(Arc::clone(&own)));
                 if let Some(opened) = opened.remove(&id) {
                     let task = TableTask {
                         table: source.stream.clone(),
@@ -87,6 +80,7 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                         outbox,
                         control: control.clone(),
                         counters: own,
+                        meter: Meter::new(&control.clock, task),
                     };
                     tasks.push(Box::pin(task.run()));
                     continue;
@@ -97,6 +91,7 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                     policy: dag.epochs,
                     constant: matches!(source.spec, SourceSpec::Values(_)),
                     outbox,
+                    meter: Meter::new(&control.clock, task),
                     control: control.clone(),
                     counters: own,
                 };
@@ -104,12 +99,17 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                 continue;
             }
             let (inbox, ports) = wiring.inbox(id, task)?;
+            let own = match &operator.kind {
+                OperatorKind::Join(_) => TaskCounters::of_join(),
+                _ => TaskCounters::default(),
+            };
             let task = OperatorTask {
                 label: dag.label(id),
                 operator: operator_for(dag, id)?,
                 inbox,
                 ports,
                 outbox,
+                meter: Meter::new(&control.clock, counters.add_task(id, own)),
                 control: control.clone(),
                 is_sink,
             };

@@ -41,6 +41,8 @@ pub struct SourceCounters {
     pub last_epoch: AtomicU64,
     /// Of a table's spring: the last closes, each with the last commit in it.
     covered: Mutex<VecDeque<(Epoch, u64)>>,
+    /// The last epoch that has rows.
+    pub epoch: AtomicU64,
 }
 
 /// Closes of a table's spring that are remembered; no more can be between it and the sink.

@@ -4,7 +4,7 @@
 //! another has messages; the graph has no cycles, so waiting for room downstream cannot lock.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -12,6 +12,7 @@ use thetis_planner::physical::EpochPolicy;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
+use crate::counters::{EdgeCounters, Meter};
 use crate::error::ExecError;
 use crate::frame::{Epoch, Frame, Message};
 use crate::operator::{Operator, Step};
@@ -48,15 +49,6 @@ pub struct Control {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What an edge of a sending task has carried.
-#[derive(Debug, Default)]
-pub struct EdgeCounters {
-    /// Rows that have a target.
-    pub routed: AtomicU64,
-    /// Rows that were delivered: more, where rows are copied.
-    pub delivered: AtomicU64,
-}
-
 /// Where a task sends its output.
 #[derive(Debug)]
 pub(crate) enum Outbox {
@@ -82,45 +74,55 @@ fn gone<T>(_: mpsc::error::SendError<T>) -> ExecError {
 }
 
 impl OutEdge {
-    async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
+    async fn send(&mut self, frame: Frame, meter: &mut Meter) -> Result<(), ExecError> {
         let mut routed = Vec::new();
         for frame in self.steps.run(frame)? {
             let rows = self.route.route(frame, &mut routed)?;
             self.counters.routed.fetch_add(rows as u64, Ordering::Relaxed);
         }
+        meter.worked();
         for (task, frame) in routed {
             self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
             let (inbox, channel) = &self.targets[task as usize];
             inbox.send(Envelope { channel: *channel, message: Message::Frame(frame) }).await.map_err(gone)?;
         }
+        meter.waited();
         Ok(())
     }
 }
 
 impl Outbox {
-    pub(crate) async fn send(&mut self, frame: Frame) -> Result<(), ExecError> {
+    pub(crate) async fn send(&mut self, frame: Frame, meter: &mut Meter) -> Result<(), ExecError> {
+        meter.counters.add_out(&frame);
         match self {
-            Self::Client(client) => client.send(Delivery::Frame(frame)).await.map_err(gone),
+            Self::Client(client) => {
+                meter.worked();
+                client.send(Delivery::Frame(frame)).await.map_err(gone)?;
+                meter.waited();
+            }
             Self::Edges(edges) => {
                 for edge in edges {
-                    edge.send(frame.clone()).await?;
+                    edge.send(frame.clone(), meter).await?;
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    pub(crate) async fn progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+    /// Everything is counted before: who has the last progress may read the counters.
+    pub(crate) async fn progress(&mut self, epoch: Epoch, meter: &mut Meter) -> Result<(), ExecError> {
+        meter.worked();
         match self {
-            Self::Client(client) => client.send(Delivery::Progress(epoch)).await.map_err(gone),
+            Self::Client(client) => client.send(Delivery::Progress(epoch)).await.map_err(gone)?,
             Self::Edges(edges) => {
                 for (inbox, channel) in edges.iter().flat_map(|edge| &edge.targets) {
                     let message = Message::Progress(epoch);
                     inbox.send(Envelope { channel: *channel, message }).await.map_err(gone)?;
                 }
-                Ok(())
             }
         }
+        meter.waited();
+        Ok(())
     }
 
     /// The first row of `frame` for which the steps of some edge fail.
@@ -145,6 +147,7 @@ pub(crate) struct OperatorTask {
     /// The port of each channel.
     pub(crate) ports: Vec<u8>,
     pub(crate) outbox: Outbox,
+    pub(crate) meter: Meter,
     pub(crate) control: Control,
     /// The last operator tells the coordinator of its progress.
     pub(crate) is_sink: bool,
@@ -157,8 +160,10 @@ impl OperatorTask {
         let mut done = Epoch::NONE;
         while done < Epoch::END {
             let Envelope { channel, message } = self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
+            self.meter.begin();
             match message {
                 Message::Frame(frame) => {
+                    self.meter.counters.add_in(&frame);
                     let (epoch, label) = (frame.epoch, &self.label);
                     let here = || format!("{label}, epoch {epoch}");
                     self.operator.on_frame(self.ports[channel as usize], frame).map_err(|error| error.at(here))?;
@@ -178,7 +183,7 @@ impl OperatorTask {
                     if self.drain().await? == Step::Finished {
                         return self.finish().await;
                     }
-                    self.outbox.progress(done).await?;
+                    self.outbox.progress(done, &mut self.meter).await?;
                     if self.is_sink {
                         self.control.finished.send_replace(done);
                     }
@@ -192,7 +197,7 @@ impl OperatorTask {
 
     /// The result is complete before the input is.
     async fn finish(mut self) -> Result<(), ExecError> {
-        self.outbox.progress(Epoch::END).await?;
+        self.outbox.progress(Epoch::END, &mut self.meter).await?;
         self.control.finished.send_replace(Epoch::END);
         Ok(())
     }
@@ -203,15 +208,19 @@ impl OperatorTask {
         loop {
             let label = &self.label;
             let step = self.operator.resume(&mut out).map_err(|error| error.at(|| label.clone()))?;
+            self.meter.counters.set_join(self.operator.counted());
             for frame in out.drain(..) {
                 let label = &self.label;
-                self.outbox.send(frame).await.map_err(|error| error.at(|| format!("after {label}")))?;
+                let sent = self.outbox.send(frame, &mut self.meter).await;
+                sent.map_err(|error| error.at(|| format!("after {label}")))?;
             }
+            self.meter.worked();
             if step != Step::Full {
                 return Ok(step);
             }
             // Cancelling and the other tasks get their turn, also when nothing was sent.
             tokio::task::yield_now().await;
+            self.meter.begin();
         }
     }
 }
@@ -225,6 +234,7 @@ pub(crate) struct SourceTask {
     /// Constant rows are all of the first epoch.
     pub(crate) constant: bool,
     pub(crate) outbox: Outbox,
+    pub(crate) meter: Meter,
     pub(crate) control: Control,
     pub(crate) counters: Arc<SourceCounters>,
 }
@@ -235,6 +245,7 @@ impl SourceTask {
         let mut epoch = Epoch::FIRST;
         let mut in_epoch = 0;
         let mut row = 0;
+        self.meter.begin();
         loop {
             let batch = match self.fetch()? {
                 Fetched::Rows(batch) => batch,
@@ -244,7 +255,7 @@ impl SourceTask {
                 }
                 Fetched::End => {
                     self.counters.last_epoch.store(epoch.0, Ordering::Release);
-                    return self.outbox.progress(Epoch::END).await;
+                    return self.outbox.progress(Epoch::END, &mut self.meter).await;
                 }
             };
             match self.policy {
@@ -261,7 +272,9 @@ impl SourceTask {
             row += batch.num_rows() as u64;
             self.counters.rows.store(row, Ordering::Relaxed);
             // Cancelling and the other tasks get their turn, also when nothing was sent.
+            self.meter.worked();
             tokio::task::yield_now().await;
+            self.meter.begin();
         }
     }
 
@@ -277,16 +290,19 @@ impl SourceTask {
     /// Waits for rows, and closes the epochs that end meanwhile: at most to the end of the one
     /// that runs by the clock.
     async fn wait(&mut self, epoch: Epoch, time: Duration) -> Result<Epoch, ExecError> {
+        self.meter.worked();
         match self.policy {
             EpochPolicy::Interval(interval) if !self.constant => {
                 let now = self.control.clock.now();
                 let into = now.as_nanos() % interval.as_nanos().max(1);
                 let left = interval.saturating_sub(Duration::from_nanos(u64::try_from(into).unwrap_or(0)));
                 tokio::time::sleep(time.min(left)).await;
+                self.meter.begin();
                 self.close_by_clock(epoch, interval).await
             }
             _ => {
                 tokio::time::sleep(time).await;
+                self.meter.begin();
                 Ok(epoch)
             }
         }
@@ -308,7 +324,7 @@ impl SourceTask {
             at += length;
             in_epoch += length as u64;
             if in_epoch == rows {
-                self.outbox.progress(epoch).await?;
+                self.outbox.progress(epoch, &mut self.meter).await?;
                 epoch = Epoch(epoch.0 + 1);
                 in_epoch = 0;
             }
@@ -319,8 +335,11 @@ impl SourceTask {
     /// Epochs cut by rows must be the same in every run, so the spring waits for its grant; the
     /// grant depends on the progress of the others, never on this spring's.
     async fn granted(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        self.meter.worked();
         let granted = self.control.granted.wait_for(|granted| *granted >= epoch).await;
-        granted.map(|_| ()).map_err(|_| ExecError::Cancelled)
+        granted.map_err(|_| ExecError::Cancelled)?;
+        self.meter.begin();
+        Ok(())
     }
 
     /// Closes the epochs whose time is over. At the end of its grant, a spring goes on stamping
@@ -330,7 +349,7 @@ impl SourceTask {
         let by_clock = Epoch(u64::try_from(elapsed).unwrap_or(u64::MAX - 1).saturating_add(1));
         let now = by_clock.min(*self.control.granted.borrow());
         if now > epoch {
-            self.outbox.progress(Epoch(now.0 - 1)).await?;
+            self.outbox.progress(Epoch(now.0 - 1), &mut self.meter).await?;
             return Ok(now);
         }
         Ok(epoch)
@@ -338,7 +357,8 @@ impl SourceTask {
 
     async fn emit(&mut self, batch: RecordBatch, epoch: Epoch, first_row: u64) -> Result<(), ExecError> {
         let frame = Frame::inserts(batch, epoch);
-        match self.outbox.send(frame.clone()).await {
+        self.counters.epoch.store(epoch.0, Ordering::Relaxed);
+        match self.outbox.send(frame.clone(), &mut self.meter).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let stream = &self.stream;

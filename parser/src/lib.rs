@@ -20,8 +20,8 @@ pub use error::{Position, SqlError};
 pub use parse::{GRAMMAR, parse_parameterized, parse_statement};
 pub use split::{Open, Piece, Splitter, split};
 pub use statement::{
-    CreateSink, CreateStream, CreateTable, CreateView, Delete, DropKind, Insert, Show, Statement, StreamColumn,
-    StreamOption, TableName, Update, Watermark,
+    CreateSink, CreateStream, CreateTable, CreateView, Delete, DropKind, Explain, ExplainFormat, Insert, Show,
+    Statement, StreamColumn, StreamOption, TableName, Update, Watermark,
 };
 pub use suggest::closest;
 pub use variables::substitute;

@@ -1,6 +1,8 @@
 //! One statement's text to a [`Statement`]: sqlparser for queries, types and expressions, and
 //! a thin layer for the statements that no dialect of it has.
 
+mod explain;
+
 use sqlparser::ast::{self, Ident};
 use sqlparser::dialect::GenericDialect;
 use sqlparser::keywords::Keyword;
@@ -25,6 +27,9 @@ const MAX_PARAMETERS: usize = 1_000;
 const MAX_CONDITIONS: usize = 4_000;
 /// Longest chain of arithmetic operators: each is one level of the expression's tree.
 const MAX_CHAIN: usize = 1_000;
+
+/// The words that start a query.
+const QUERIES: [&str; 4] = ["SELECT", "WITH", "VALUES", "FROM"];
 
 const STATEMENTS: [&str; 14] = [
     "SELECT", "CREATE", "INSERT", "UPDATE", "DELETE", "EXPLAIN", "SHOW", "DESCRIBE", "SET", "RESET", "DROP", "WITH",
@@ -153,7 +158,7 @@ impl StatementParser<'_> {
             }
         };
         match word.as_str() {
-            "SELECT" | "WITH" | "VALUES" | "FROM" => self.query().map(Statement::Query),
+            word if QUERIES.contains(&word) => self.query().map(Statement::Query),
             "CREATE" => self.create(),
             "EXPLAIN" => self.explain(),
             "SHOW" => self.show(),
@@ -344,23 +349,6 @@ impl StatementParser<'_> {
             columns,
             query,
         })))
-    }
-
-    fn explain(&mut self) -> Result<Statement, SqlError> {
-        self.parser.next_token();
-        let next = self.parser.peek_token();
-        if self.at_word("ANALYZE") || next.token == Token::LParen && self.explain_option() {
-            return Err(SqlError::unsupported("this form of EXPLAIN is not supported")
-                .at(Position::of_span(next.span))
-                .hint("write EXPLAIN or EXPLAIN VERBOSE before the query"));
-        }
-        let verbose = self.parser.parse_keyword(Keyword::VERBOSE);
-        Ok(Statement::Explain { verbose, query: self.query()? })
-    }
-
-    fn explain_option(&self) -> bool {
-        matches!(&self.parser.peek_nth_token(1).token, Token::Word(word)
-            if matches!(word.value.to_uppercase().as_str(), "FORMAT" | "ANALYZE" | "VERBOSE"))
     }
 
     fn show(&mut self) -> Result<Statement, SqlError> {

@@ -23,13 +23,8 @@ pub enum Statement {
     Delete(Box<Delete>),
     /// `SELECT`, `WITH`, `VALUES` or a parenthesised query.
     Query(Box<ast::Query>),
-    /// `EXPLAIN [VERBOSE] query`.
-    Explain {
-        /// With the logical plan and the expressions of every operator.
-        verbose: bool,
-        /// The query to explain.
-        query: Box<ast::Query>,
-    },
+    /// `EXPLAIN query`, with options.
+    Explain(Explain),
     /// `SHOW STREAMS | TABLES | VIEWS | SINKS | SETTINGS | name`.
     Show(Show),
     /// `DESCRIBE name`.
@@ -190,6 +185,36 @@ pub struct TableName {
     pub name: ast::Ident,
     /// As it stands in FROM.
     pub from: ast::TableWithJoins,
+}
+
+/// `EXPLAIN [ANALYZE] [VERBOSE] query`, or `EXPLAIN (option [value], ...) query`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explain {
+    /// Run the query to its end, and show what happened.
+    pub analyze: bool,
+    /// With the logical plan.
+    pub verbose: bool,
+    /// How the plan is written.
+    pub format: ExplainFormat,
+    /// The query to explain.
+    pub query: Box<ast::Query>,
+}
+
+/// How `EXPLAIN` writes a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ExplainFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON document.
+    Json,
+    /// A digraph for Graphviz.
+    Dot,
+}
+
+impl ExplainFormat {
+    /// All of them, with their names in SQL.
+    pub const ALL: [(&str, Self); 3] = [("TEXT", Self::Text), ("JSON", Self::Json), ("DOT", Self::Dot)];
 }
 
 /// What `SHOW` shows.

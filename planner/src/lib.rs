@@ -1,7 +1,7 @@
 //! From typed statements to physical plans.
 //!
 //! ```text
-//! query --logical--> LogicalPlan --lower (theta analysis, layouts)--> Dag --explain--> text
+//! query --logical--> LogicalPlan --lower (theta analysis, layouts)--> Dag --explain--> text, JSON, DOT
 //! ```
 //!
 //! Names, types, coercion and rewriting come from the DataFusion sub-crates; what is Thetis' own
@@ -13,7 +13,7 @@ mod compile;
 pub mod connector;
 mod error;
 mod estimate;
-mod explain;
+pub mod explain;
 pub mod expr;
 mod fold;
 mod functions;
@@ -31,7 +31,7 @@ pub mod theta;
 mod types;
 pub mod write;
 
-use thetis_parser::ast;
+use thetis_parser::{ExplainFormat, ast};
 
 pub use catalog::Catalog;
 pub use compile::compile;
@@ -42,8 +42,9 @@ pub use settings::{SettingRow, Settings, parse_duration};
 pub use sink_spec::{FileSink, IfExists, SinkFormat, SinkSpec};
 pub use types::sql_name;
 
+use explain::Measured;
 use logical::{Logical, Resolved};
-use physical::{Dag, OperatorKind, SinkMode};
+use physical::Dag;
 
 /// A query that is ready to run.
 #[derive(Debug, Clone)]
@@ -76,14 +77,22 @@ pub fn plan_resolved(resolved: Resolved, settings: &Settings, output: Output) ->
 }
 
 impl Plan {
-    /// The result ends: every source does, or a LIMIT ends it.
-    pub fn ends(&self) -> bool {
-        let limited = |sink: &physical::Sink| matches!(sink.mode, SinkMode::Append { limit: Some(_), .. });
-        self.dag.bounded() || matches!(&self.dag.sink().kind, OperatorKind::Sink(sink) if limited(sink))
+    /// What EXPLAIN shows; `verbose` adds the logical plan, `measured` what happened in a run.
+    pub fn explain(&self, verbose: bool, format: ExplainFormat, measured: Option<&Measured>) -> String {
+        explain::explain(self, verbose, format, measured)
     }
 
-    /// The plan as text for people; `verbose` adds the logical plan and every expression.
-    pub fn explain(&self, verbose: bool) -> String {
-        explain::explain(self, verbose)
+    /// Refuses a query that never ends by itself: to be asked before it is run to its end.
+    ///
+    /// # Errors
+    /// There is an input without end, and no LIMIT that ends the query before it.
+    pub fn check_ends(&self) -> Result<(), PlanError> {
+        if self.dag.ends() {
+            return Ok(());
+        }
+        Err(PlanError::unsupported(
+            "EXPLAIN ANALYZE needs a query that ends",
+            "add LIMIT, if the query's rows come as they are found, or read a bounded source",
+        ))
     }
 }

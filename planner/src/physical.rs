@@ -437,6 +437,13 @@ impl Dag {
         self.operators.iter().all(|op| !matches!(&op.kind, OperatorKind::Source(s) if !s.bounded))
     }
 
+    /// Whether the query ends by itself: its input does, or it has all the rows that it wants.
+    pub fn ends(&self) -> bool {
+        let sink = &self.sink().kind;
+        let limited = matches!(sink, OperatorKind::Sink(Sink { mode: SinkMode::Append { limit: Some(_), .. }, .. }));
+        self.bounded() || limited
+    }
+
     /// A short name for each operator, as in `join 4`.
     pub fn label(&self, id: OperatorId) -> String {
         match &self.operator(id).kind {

@@ -70,7 +70,7 @@ impl ToValue for ScalarValue {
 /// for id in 0..100_i64 {
 ///     insert.bind(1, &id)?.bind(2, &(id as f64 / 10.0))?.add_batch()?;
 /// }
-/// insert.execute_batch().await?;
+/// insert.execute_batch().await.map_err(|failed| *failed.error)?;
 /// let mut near = connection.prepare("SELECT id FROM bikes WHERE km BETWEEN $1 - $2 AND $1 + $2")?;
 /// let mut rows = near.bind(1, &5.0)?.bind(2, &0.15)?.query().await?;
 /// let mut found = Vec::new();

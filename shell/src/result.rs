@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use thetis_cluster::{Engine, Running, is_changelog};
+use thetis_cluster::{Analysis, Engine, Explained, Running, is_changelog};
 use thetis_executor::changes::{changes_batch, changes_schema};
+use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
 use thetis_planner::Plan;
@@ -35,6 +36,8 @@ pub(crate) enum Feed {
     Table(Option<RecordBatch>),
     /// A running query.
     Query(Box<Query>),
+    /// A query that is measured.
+    Analysis(Box<Analyzed>),
 }
 
 #[derive(Debug)]
@@ -43,6 +46,15 @@ pub(crate) struct Query {
     dag: Dag,
     changes: bool,
     epoch: Option<u64>,
+    ended: bool,
+    execution: Execution,
+    _engine: Arc<Engine>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Analyzed {
+    explained: Box<Explained>,
+    analysis: Analysis,
     ended: bool,
     execution: Execution,
     _engine: Arc<Engine>,
@@ -78,6 +90,17 @@ impl ResultSet {
         Self::new(schema, plan.notices, Feed::Query(Box::new(query)))
     }
 
+    /// The rows of `EXPLAIN ANALYZE`, which has its notices among them.
+    pub(crate) fn analysis(
+        explained: Box<Explained>,
+        analysis: Analysis,
+        engine: Arc<Engine>,
+        execution: Execution,
+    ) -> Self {
+        let analyzed = Analyzed { explained, analysis, ended: false, execution, _engine: engine };
+        Self::new(Explained::schema(), Vec::new(), Feed::Analysis(Box::new(analyzed)))
+    }
+
     fn new(schema: SchemaRef, notices: Vec<String>, feed: Feed) -> Self {
         Self { schema, notices, feed, current: None, rows: 0, fetch_size: usize::MAX }
     }
@@ -101,7 +124,7 @@ impl ResultSet {
     /// Whether the result ends by itself.
     pub fn is_bounded(&self) -> bool {
         match &self.feed {
-            Feed::Table(_) => true,
+            Feed::Table(_) | Feed::Analysis(_) => true,
             Feed::Query(query) => query.dag.bounded(),
         }
     }
@@ -157,6 +180,7 @@ impl ResultSet {
         let batch = match &mut self.feed {
             Feed::Table(batch) => batch.take(),
             Feed::Query(query) => query.next_batch(&self.schema).await?,
+            Feed::Analysis(analyzed) => analyzed.next_batch().await?,
         };
         self.rows += batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
         self.current = batch.map(|batch| (Arc::new(batch), 0));
@@ -173,12 +197,15 @@ impl ResultSet {
 
     /// How far the query is.
     pub fn progress(&self) -> Progress {
-        let Feed::Query(query) = &self.feed else {
+        let Some(counters) = self.feed.counters() else {
             return Progress { rows_out: self.rows, ..Progress::default() };
         };
-        let mut progress =
-            Progress { rows_out: self.rows, total_bytes: Some(0), epoch: query.epoch, ..Progress::default() };
-        for (_, source) in &query.running.counters.sources {
+        let epoch = match &self.feed {
+            Feed::Query(query) => query.epoch,
+            Feed::Table(_) | Feed::Analysis(_) => None,
+        };
+        let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), epoch, ..Progress::default() };
+        for (_, source) in &counters.sources {
             progress.rows_in += source.rows.load(Ordering::Relaxed);
             progress.skipped += source.skipped.load(Ordering::Relaxed);
             progress.bytes += source.bytes.load(Ordering::Relaxed);
@@ -187,24 +214,31 @@ impl ResultSet {
         progress.total_bytes = progress.total_bytes.filter(|total| *total > 0);
         progress
     }
+}
 
-    /// Per edge into a join: the sending operator, the join, the side, and how often a row was
-    /// copied so far (rows delivered to cells per row routed).
-    pub fn replication(&self) -> Vec<(u32, u32, u8, f64)> {
-        let Feed::Query(query) = &self.feed else {
-            return Vec::new();
-        };
-        let mut edges = Vec::new();
-        for (number, edge) in query.dag.edges.iter().enumerate() {
-            let counted = query.running.counters.edges.iter().filter(|(edge, _)| *edge == number);
-            let (routed, delivered) = counted.fold((0, 0), |(routed, delivered), (_, edge)| {
-                (routed + edge.routed.load(Ordering::Relaxed), delivered + edge.delivered.load(Ordering::Relaxed))
-            });
-            if matches!(edge.exchange, thetis_planner::physical::Exchange::Matrix(_)) && routed > 0 {
-                edges.push((edge.from.0, edge.to.0, edge.port, delivered as f64 / routed as f64));
-            }
+impl Feed {
+    fn counters(&self) -> Option<&QueryCounters> {
+        match self {
+            Self::Table(_) => None,
+            Self::Query(query) => Some(&query.running.counters),
+            Self::Analysis(analyzed) => Some(&analyzed.analysis.counters),
         }
-        edges
+    }
+}
+
+impl Analyzed {
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        let measured = tokio::select! {
+            biased;
+            stopped = self.execution.stopped() => Err(stopped),
+            measured = self.analysis.measured() => measured.map_err(Error::from),
+        };
+        // Only now: the caller may drop this future while it waits, and call again.
+        self.ended = true;
+        Ok(Some(self.explained.table(Some(&measured?))?))
     }
 }
 

@@ -78,7 +78,8 @@ impl Statement {
         self.run(sql, Output::Changes).await
     }
 
-    /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`.
+    /// Runs a statement that gives rows: a query, `EXPLAIN`, `SHOW` or `DESCRIBE`. The rows of
+    /// `EXPLAIN ANALYZE` come when its query has ended.
     ///
     /// # Errors
     /// Whatever is wrong with it, it gives no rows, or its rows change for ever.
@@ -230,6 +231,12 @@ impl Runner {
                     (Err(StatementError::Run(ExecError::Cancelled)), Some(reason)) => Err(reason),
                     (done, _) => Ok(Response::Done(done?)),
                 }
+            }
+            Reply::Analyze(explained) => {
+                let started = async { Ok(database.analyze(&explained.plan).await?) };
+                let analysis = execution.run(started).await?;
+                let engine = Arc::clone(&self.connection.engine);
+                Ok(Response::Rows(ResultSet::analysis(explained, analysis, engine, execution)))
             }
             Reply::Query(plan) => {
                 self.warnings.extend_from_slice(&plan.notices);

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use thetis::{Connection, Driver};
 use thetis_cluster::{Engine, Reply, Session};
-use thetis_parser::parse_statement;
+use thetis_parser::{ExplainFormat, parse_statement};
 use thetis_planner::catalog::Relation;
 use thetis_planner::{Output, Plan};
 
@@ -104,7 +104,7 @@ impl Setup {
                 "epoch {epoch} of {sql}\nwith {:?}\nover {:?}\n{}",
                 self.settings,
                 self.definitions,
-                plan.explain(true)
+                plan.explain(true, ExplainFormat::Text, None)
             );
         }
         assert!(changes.is_empty(), "changes of {sql} after the last epoch: {:?}", changes.keys());

@@ -9,6 +9,7 @@ use std::path::Path;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use thetis_parser::ExplainFormat;
 use thetis_planner::Output;
 use thetis_tests::prefixes::{Evaluated, Setup};
 use thetis_tests::{Value, block_on, query};
@@ -271,10 +272,10 @@ fn a_badly_written_order_has_no_cross_product() {
             "SELECT r.id FROM r, s, (SELECT k, MAX(v) AS m FROM t GROUP BY k) AS g WHERE r.k < g.k AND g.m < s.v",
         ] {
             let plan = setup.plan(sql, Output::Result);
-            let text = plan.explain(true);
+            let text = plan.explain(true, ExplainFormat::Text, None);
             assert!(!text.contains("cross product"), "{sql}\n{text}");
         }
         let plan = setup.plan("SELECT r.id FROM r, s, t WHERE r.k < s.k", Output::Result);
-        assert!(plan.explain(true).contains("notice: the query has a cross product"));
+        assert!(plan.explain(true, ExplainFormat::Text, None).contains("notice: the query has a cross product"));
     });
 }

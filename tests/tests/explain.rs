@@ -5,12 +5,11 @@
 
 use std::path::Path;
 
-use thetis::Driver;
 use thetis_cluster::{Engine, Reply};
-use thetis_parser::parse_statement;
+use thetis_parser::{ExplainFormat, parse_statement};
 use thetis_planner::Output;
-use thetis_planner::physical::{OperatorId, OperatorKind};
-use thetis_tests::{block_on, cases, run_all, statements};
+use thetis_planner::physical::{Exchange, OperatorKind};
+use thetis_tests::{block_on, cases, statements};
 
 #[test]
 fn explain_is_as_stored() {
@@ -26,7 +25,7 @@ fn explain_is_as_stored() {
         let Reply::Query(plan) = session.handle(&parse_statement(&sql).unwrap(), Output::Result).unwrap() else {
             panic!("not a query: {sql}")
         };
-        let text = plan.explain(false).replace(&format!("{}/", root.display()), "");
+        let text = plan.explain(false, ExplainFormat::Text, None).replace(&format!("{}/", root.display()), "");
         let golden = root.join("cases/explain").join(case.with_extension("txt").file_name().unwrap());
         if std::env::var_os("UPDATE_GOLDEN").is_some() {
             std::fs::write(&golden, &text).unwrap();
@@ -40,35 +39,37 @@ fn explain_is_as_stored() {
 
 #[test]
 fn rows_are_copied_as_often_as_predicted() {
+    let engine = Engine::start().unwrap();
     block_on(async {
         for case in cases() {
             for setting in ["SET parallelism = 4", "SET matrix = '2x3'"] {
-                copies_are_as_predicted(&case, setting).await;
+                copies_are_as_predicted(&engine, &case, setting).await;
             }
         }
     });
 }
 
-async fn copies_are_as_predicted(case: &Path, setting: &str) {
+async fn copies_are_as_predicted(engine: &Engine, case: &Path, setting: &str) {
     let (definitions, sql) = statements(case);
-    let engine = Engine::start().unwrap();
     let session = engine.session();
-    let connection = Driver::open("thetis:").unwrap();
-    run_all(&connection, &definitions).await;
-    run_all(&connection, &[setting.to_owned()]).await;
     for statement in definitions.iter().map(String::as_str).chain([setting]) {
         session.handle(&parse_statement(statement).unwrap(), Output::Result).unwrap();
     }
-    let Reply::Query(plan) = session.handle(&parse_statement(&sql).unwrap(), Output::Result).unwrap() else {
+    let sql = format!("EXPLAIN ANALYZE {sql}");
+    let Reply::Analyze(explained) = session.handle(&parse_statement(&sql).unwrap(), Output::Result).unwrap() else {
         panic!("not a query: {sql}")
     };
-    let mut statement = connection.statement();
-    let mut result = statement.query(&sql).await.unwrap();
-    while result.next_batch().await.unwrap().is_some() {}
-    for (_, join, port, counted) in result.replication() {
-        let OperatorKind::Join(join) = &plan.dag.operator(OperatorId(join)).kind else { panic!("not a join") };
-        let predicted = join.layout.replication()[usize::from(port)];
+    let dag = &explained.plan.dag;
+    let measured = engine.database().analyze(&explained.plan).await.unwrap().measured().await.unwrap();
+    assert_eq!(measured.edges.len(), dag.edges.len());
+    for (edge, run) in dag.edges.iter().zip(&measured.edges) {
+        let (Exchange::Matrix(side), OperatorKind::Join(join)) = (&edge.exchange, &dag.operator(edge.to).kind) else {
+            assert_eq!(run.routed, run.delivered);
+            continue;
+        };
+        let Some(counted) = run.replication() else { continue };
+        let predicted = join.layout.replication()[side.index()];
         let near = (counted - predicted).abs() <= 0.05 * predicted;
-        assert!(near, "{} with {setting}: port {port} copied {counted} times, predicted {predicted}", case.display());
+        assert!(near, "{} with {setting}: {side:?} copied {counted} times, predicted {predicted}", case.display());
     }
 }

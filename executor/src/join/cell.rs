@@ -19,7 +19,7 @@ use super::scan::{BlockScan, ScanCursor};
 use super::store::Store;
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
-use crate::operator::{Operator, Step};
+use crate::operator::{Counted, Operator, Step};
 use crate::steps::{batch_of, compile_all, mask};
 
 /// One task of a join.
@@ -31,6 +31,9 @@ pub(crate) struct Cell {
     output: SchemaRef,
     work: Option<Work>,
     committed: Epoch,
+    /// Pairs that were candidates, and those that matched.
+    examined: u64,
+    kept: u64,
 }
 
 #[derive(Debug)]
@@ -91,7 +94,7 @@ impl Cell {
                 .collect();
             Condition::Candidates { conjuncts: compile_all(&narrowed, &schema)?, columns, schema }
         };
-        Ok(Self { join, sides, condition, output, work: None, committed: Epoch::NONE })
+        Ok(Self { join, sides, condition, output, work: None, committed: Epoch::NONE, examined: 0, kept: 0 })
     }
 
     /// Finds the next candidates of the frame at work and keeps those that match.
@@ -103,10 +106,15 @@ impl Cell {
         let stored = &self.sides[work.side.other().index()];
         let probe = match (&self.condition, &stored.index) {
             (Condition::Candidates { .. }, Some(index)) => {
-                index.probe(&work.keys, &mut work.cursor, FRAME_ROWS, &mut found)
+                let probe = index.probe(&work.keys, &mut work.cursor, FRAME_ROWS, &mut found);
+                self.examined += found.len() as u64;
+                probe
             }
             (Condition::Scan(scan), _) => {
-                scan.probe(&work.frame.batch, work.side, &stored.store, &mut work.scan, FRAME_ROWS, &mut found)?
+                let (batch, store) = (&work.frame.batch, &stored.store);
+                let probe = scan.probe(batch, work.side, store, &mut work.scan, FRAME_ROWS, &mut found)?;
+                self.examined += std::mem::take(&mut work.scan.examined);
+                probe
             }
             (Condition::Candidates { .. }, None) => {
                 return Err(ExecError::Internal("a cell without an index must scan".to_owned()));
@@ -117,6 +125,7 @@ impl Cell {
             let pairs = Pairs { work, store: &stored.store, left_columns: self.join.inputs[0].fields().len() };
             pairs.keep(&mut found, conjuncts, columns, schema)?;
         }
+        self.kept += found.len() as u64;
         Ok((found, probe))
     }
 
@@ -187,6 +196,11 @@ impl Operator for Cell {
 
     fn on_commit(&mut self, epoch: Epoch) {
         self.committed = self.committed.max(epoch);
+    }
+
+    fn counted(&self) -> Counted {
+        let stored = self.sides.each_ref().map(|side| side.store.len() as u64);
+        Counted { examined: self.examined, kept: self.kept, stored }
     }
 
     fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {

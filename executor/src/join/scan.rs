@@ -31,6 +31,8 @@ pub(crate) struct BlockScan {
 pub(crate) struct ScanCursor {
     chunk: usize,
     row: usize,
+    /// Pairs that were looked at; whoever counts them takes them away.
+    pub(crate) examined: u64,
 }
 
 impl BlockScan {
@@ -67,9 +69,10 @@ impl BlockScan {
                     out.stored.push(stored);
                 })?;
                 cursor.row += 1;
+                cursor.examined += columns.num_rows() as u64;
                 evaluations += 1;
             }
-            *cursor = ScanCursor { chunk: cursor.chunk + 1, row: 0 };
+            (cursor.chunk, cursor.row) = (cursor.chunk + 1, 0);
         }
         Ok(Probe::Done)
     }

@@ -14,6 +14,7 @@ use thetis_planner::physical::EpochPolicy;
 use tokio::sync::{mpsc, watch};
 
 use super::{Change, Commit, Opened};
+use crate::counters::Meter;
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
 use crate::source::SourceCounters;
@@ -31,6 +32,7 @@ pub(crate) struct TableTask {
     pub(crate) policy: EpochPolicy,
     pub(crate) version: watch::Receiver<u64>,
     pub(crate) outbox: Outbox,
+    pub(crate) meter: Meter,
     pub(crate) control: Control,
     pub(crate) counters: Arc<SourceCounters>,
 }
@@ -44,14 +46,14 @@ impl TableTask {
         }
         drop(rows);
         let Some(commits) = self.opened.commits.take() else {
-            return self.outbox.progress(Epoch::END).await;
+            return self.outbox.progress(Epoch::END, &mut self.meter).await;
         };
         match self.policy {
             EpochPolicy::Commits => self.follow_commits(commits).await?,
             EpochPolicy::Interval(interval) => self.follow_clock(commits, interval).await?,
             EpochPolicy::Rows(_) => self.follow_grants(commits).await?,
         }
-        self.outbox.progress(Epoch::END).await
+        self.outbox.progress(Epoch::END, &mut self.meter).await
     }
 
     /// One epoch per commit of any table.
@@ -155,7 +157,8 @@ impl TableTask {
     /// All commits up to `version` are in the epochs up to `epoch`.
     async fn close(&mut self, epoch: Epoch, version: u64) -> Result<(), ExecError> {
         self.counters.covers(epoch, version);
-        self.outbox.progress(epoch).await
+        self.meter.begin();
+        self.outbox.progress(epoch, &mut self.meter).await
     }
 
     async fn emit_commit(&mut self, commit: &Commit, epoch: Epoch) -> Result<(), ExecError> {
@@ -166,16 +169,19 @@ impl TableTask {
     }
 
     async fn emit(&mut self, rows: &RecordBatch, weights: Option<&[i64]>, epoch: Epoch) -> Result<(), ExecError> {
+        self.meter.begin();
         let columns = self.projection.iter().map(|column| Arc::clone(rows.column(*column))).collect();
         let read = batch_of(&self.schema, columns, rows.num_rows())?;
         for start in (0..rows.num_rows()).step_by(FRAME_ROWS) {
             let length = FRAME_ROWS.min(rows.num_rows() - start);
             let weights = weights.map(|weights| weights[start..start + length].into());
             let frame = Frame { weights, ..Frame::inserts(read.slice(start, length), epoch) };
-            let sent = self.outbox.send(frame).await;
+            let sent = self.outbox.send(frame, &mut self.meter).await;
             sent.map_err(|error| error.at(|| format!("table {}, epoch {epoch}", self.table)))?;
         }
+        self.meter.worked();
         self.counters.rows.fetch_add(rows.num_rows() as u64, Ordering::Relaxed);
+        self.counters.epoch.store(epoch.0, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::statement::ExplainFormat;
 
 fn stream(text: &str) -> CreateStream {
     match parse_statement(text).unwrap() {
@@ -32,8 +33,6 @@ fn source_is_a_synonym_and_columns_may_be_left_out() {
 fn the_other_statements() {
     assert!(matches!(parse_statement("SELECT 1"), Ok(Statement::Query(_))));
     assert!(matches!(parse_statement("(SELECT 1) UNION ALL (SELECT 2)"), Ok(Statement::Query(_))));
-    assert!(matches!(parse_statement("EXPLAIN VERBOSE SELECT 1"), Ok(Statement::Explain { verbose: true, .. })));
-    assert!(matches!(parse_statement("EXPLAIN (SELECT 1)"), Ok(Statement::Explain { verbose: false, .. })));
     assert!(matches!(parse_statement("SHOW streams"), Ok(Statement::Show(Show::Streams))));
     assert!(matches!(parse_statement("show parallelism"), Ok(Statement::Show(Show::Setting(_)))));
     assert!(matches!(parse_statement("DESCRIBE s"), Ok(Statement::Describe { .. })));
@@ -80,8 +79,8 @@ fn deep_nesting_is_an_error() {
 
 #[test]
 fn known_but_unsupported_statements_say_so() {
-    assert!(parse_statement("INSERT INTO t VALUES (1)").unwrap_err().unsupported);
-    assert!(parse_statement("CREATE TABLE t (a INT)").unwrap_err().unsupported);
+    assert!(parse_statement("MERGE INTO t USING s ON t.a = s.a WHEN MATCHED THEN DELETE").unwrap_err().unsupported);
+    assert!(parse_statement("ALTER TABLE t ADD COLUMN a INT").unwrap_err().unsupported);
 }
 
 #[test]
@@ -131,5 +130,67 @@ fn parameters_are_counted() {
     assert_eq!(parse_parameterized("SELECT 1").unwrap().1, 0);
     for text in ["SELECT ? + $1", "SELECT $0", "SELECT $x", "SELECT $99999999999999999999"] {
         assert!(parse_parameterized(text).unwrap_err().position.is_some(), "{text}");
+    }
+}
+
+/// Analyze, verbose, format and the query of an EXPLAIN.
+fn explain(text: &str) -> (bool, bool, ExplainFormat, String) {
+    match parse_statement(text) {
+        Ok(Statement::Explain(explain)) => {
+            (explain.analyze, explain.verbose, explain.format, explain.query.to_string())
+        }
+        other => panic!("{text}: {other:?}"),
+    }
+}
+
+#[test]
+fn explain_has_words_or_a_list_of_options() {
+    use ExplainFormat::{Dot, Json, Text};
+    let cases = [
+        ("EXPLAIN SELECT 1", (false, false, Text)),
+        ("EXPLAIN VERBOSE SELECT 1", (false, true, Text)),
+        ("explain analyze select 1", (true, false, Text)),
+        ("EXPLAIN ANALYZE VERBOSE SELECT 1", (true, true, Text)),
+        ("EXPLAIN (ANALYZE) SELECT 1", (true, false, Text)),
+        ("EXPLAIN (FORMAT JSON) SELECT 1", (false, false, Json)),
+        ("EXPLAIN (format 'dot', verbose on) SELECT 1", (false, true, Dot)),
+        ("EXPLAIN (ANALYZE true, VERBOSE 0, FORMAT text) SELECT 1", (true, false, Text)),
+        ("EXPLAIN (ANALYZE, ANALYZE off) SELECT 1", (false, false, Text)),
+    ];
+    for (text, (analyze, verbose, format)) in cases {
+        assert_eq!(explain(text), (analyze, verbose, format, "SELECT 1".to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn explain_takes_a_query_in_parentheses() {
+    for query in ["(SELECT 1)", "(WITH a AS (SELECT 1) SELECT * FROM a)", "((SELECT 1)) UNION ALL (SELECT 2)"] {
+        assert_eq!(explain(&format!("EXPLAIN {query}")).3, query);
+        let (analyze, _, format, found) = explain(&format!("EXPLAIN (ANALYZE, FORMAT JSON) {query}"));
+        assert_eq!((analyze, format, found.as_str()), (true, ExplainFormat::Json, query));
+        assert_eq!(explain(&format!("EXPLAIN ANALYZE {query}")).3, query);
+    }
+}
+
+#[test]
+fn errors_of_explain_point_at_the_option() {
+    let cases = [
+        ("EXPLAIN (FROMAT JSON) SELECT 1", 10, "did you mean FORMAT?"),
+        ("EXPLAIN (COSTS) SELECT 1", 10, "options are ANALYZE, VERBOSE and FORMAT"),
+        ("EXPLAIN (FORMAT JSNO) SELECT 1", 17, "did you mean JSON?"),
+        ("EXPLAIN (FORMAT yaml) SELECT 1", 17, "formats are TEXT, JSON and DOT"),
+        ("EXPLAIN ANALYSE SELECT 1", 9, "did you mean ANALYZE?"),
+        ("EXPLAIN FORMAT JSON SELECT 1", 9, "write EXPLAIN [ANALYZE] [VERBOSE] query, or EXPLAIN (FORMAT JSON) query"),
+        ("EXPLAIN ANALYZE SELEC 1", 17, "did you mean SELECT?"),
+        ("EXPLAIN CREATE VIEW v AS SELECT 1", 9, ""),
+        ("EXPLAIN (ANALYZE maybe) SELECT 1", 18, ""),
+        ("EXPLAIN (ANALYZE VERBOSE) SELECT 1", 18, ""),
+        ("EXPLAIN (FORMAT) SELECT 1", 16, ""),
+        ("EXPLAIN (ANALYZE", 17, ""),
+    ];
+    for (text, column, hint) in cases {
+        let error = parse_statement(text).unwrap_err();
+        assert!(error.hint.unwrap_or_default().contains(hint), "{text}");
+        assert_eq!(error.position, Some(Position { line: 1, column }), "{text}: {}", error.message);
     }
 }

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::LogicalPlan;
-use thetis_parser::{Statement, ast, parse_statement};
+use thetis_parser::{ExplainFormat, Statement, ast, parse_statement};
 
 use crate::catalog::{Relation, Stream, Volume};
 use crate::connector::SourceSpec;
@@ -124,7 +124,7 @@ fn only_needed_columns_flow() {
     let sql = "SELECT a.z FROM a, b, c WHERE a.x < c.x AND c.y < b.y";
     let Statement::Query(query) = parse_statement(sql).unwrap() else { panic!("a query") };
     let plan = crate::plan(&query, &catalog(&EQUAL), &Settings::new(2), Output::Result).unwrap();
-    let text = plan.explain(false);
+    let text = plan.explain(false, ExplainFormat::Text, None);
     assert!(text.contains("  <- join 3\n     project: z, y\n"), "{text}");
     assert!(!text.contains("cross product"), "{text}");
 }

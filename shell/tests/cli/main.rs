@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod contract;
+mod explain;
 mod newcomer;
 mod options;
 mod pipe;

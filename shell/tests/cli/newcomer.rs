@@ -82,8 +82,8 @@ fn what_is_not_supported_says_what_to_do() {
     for sql in [
         "SELECT x FROM a WHERE EXISTS (SELECT 1 FROM a AS b WHERE b.x < a.x)",
         "SELECT x FROM a FULL JOIN a AS b USING (x)",
-        "CREATE TABLE t (x INT)",
-        "INSERT INTO a VALUES (1)",
+        "MERGE INTO a USING a AS b ON true WHEN MATCHED THEN DELETE",
+        "CREATE TABLE t (x INT); INSERT INTO t VALUES (1) RETURNING x",
     ] {
         fails(&["-c", &format!("{define} {sql}")], &["0A000", "not supported", "HINT"]);
     }
