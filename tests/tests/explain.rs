@@ -39,18 +39,18 @@ fn explain_is_as_stored() {
 
 #[test]
 fn rows_are_copied_as_often_as_predicted() {
-    let engine = Engine::start().unwrap();
     block_on(async {
         for case in cases() {
             for setting in ["SET parallelism = 4", "SET matrix = '2x3'"] {
-                copies_are_as_predicted(&engine, &case, setting).await;
+                copies_are_as_predicted(&case, setting).await;
             }
         }
     });
 }
 
-async fn copies_are_as_predicted(engine: &Engine, case: &Path, setting: &str) {
+async fn copies_are_as_predicted(case: &Path, setting: &str) {
     let (definitions, sql) = statements(case);
+    let engine = Engine::start().unwrap();
     let session = engine.session();
     for statement in definitions.iter().map(String::as_str).chain([setting]) {
         session.handle(&parse_statement(statement).unwrap(), Output::Result).unwrap();
