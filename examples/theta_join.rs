@@ -28,9 +28,7 @@ async fn main() -> Result<(), thetis::Error> {
     let mut found = 0;
     let end = loop {
         match pairs.next_row().await {
-            Ok(Some(pair)) if found < 5 => {
-                println!("bike {} is near rider {}", pair.get::<i64>("bike")?, pair.get::<i64>("rider")?)
-            }
+            Ok(Some(pair)) if found < 5 => println!("rider {} has bike {}", pair.at::<i64>(0)?, pair.at::<i64>(1)?),
             Ok(Some(_)) => {}
             Ok(None) => break "the end".to_owned(),
             Err(error) => break error.to_string(),
