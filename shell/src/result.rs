@@ -161,17 +161,21 @@ impl ResultSet {
     /// Whatever goes wrong in the query, or it was cancelled.
     pub async fn next_row(&mut self) -> Result<Option<Row>, Error> {
         loop {
-            if let Some((batch, next)) = &mut self.current
-                && *next < batch.num_rows()
-            {
-                let row = Row::new(Arc::clone(batch), *next);
-                *next += 1;
+            if let Some(row) = self.waiting_row() {
                 return Ok(Some(row));
             }
             if !self.fetch().await? {
                 return Ok(None);
             }
         }
+    }
+
+    /// The next row, if it is here already.
+    fn waiting_row(&mut self) -> Option<Row> {
+        let (batch, next) = self.current.as_mut()?;
+        let row = (*next < batch.num_rows()).then(|| Row::new(Arc::clone(batch), *next));
+        *next += 1;
+        row
     }
 
     /// Gets the next batch; false at the end.

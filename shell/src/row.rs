@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch,
+    StringArray, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type};
 use arrow::util::display::array_value_to_string;
 use thetis_planner::sql_name;
 
@@ -67,41 +70,41 @@ fn exact<A: Array + 'static>(array: &ArrayRef, row: usize) -> Option<&A> {
     array.as_any().downcast_ref::<A>().filter(|array| array.is_valid(row))
 }
 
-/// The value alone, cast to `to` without loss.
-fn as_type(array: &ArrayRef, row: usize, to: &DataType) -> Result<ArrayRef, Error> {
-    not_null(array, row)?;
-    let wrong = || Error::usage(format!("a {} is not a {}", sql_name(array.data_type()), sql_name(to)));
-    let fits = match to {
-        DataType::Boolean => array.data_type() == to,
-        DataType::Float64 => array.data_type().is_numeric(),
-        _ => array.data_type().is_integer(),
+/// The value of a whole number of any type; `None` for other types and for NULL.
+fn whole(array: &ArrayRef, row: usize) -> Option<i128> {
+    macro_rules! read {
+        ($($variant:ident => $array:ty),*) => {
+            match array.data_type() {
+                $(DataType::$variant => exact::<$array>(array, row).map(|array| i128::from(array.value(row))),)*
+                _ => None,
+            }
+        };
+    }
+    read!(Int64 => Int64Array, Int32 => Int32Array, Int16 => Int16Array, Int8 => Int8Array,
+        UInt64 => UInt64Array, UInt32 => UInt32Array, UInt16 => UInt16Array, UInt8 => UInt8Array)
+}
+
+macro_rules! from_whole {
+    ($($rust:ty => $sql:ident),*) => {
+        $(impl FromValue for $rust {
+            fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
+                match whole(array, row) {
+                    Some(value) => Self::try_from(value)
+                        .map_err(|_| Error::usage(format!("{value} does not fit a {}", stringify!($rust)))),
+                    None => Err(mismatch(array, row, &DataType::$sql)),
+                }
+            }
+        })*
     };
-    if !fits {
-        return Err(wrong());
-    }
-    let value = cast(&array.slice(row, 1), to).map_err(|_| wrong())?;
-    if value.is_null(0) { Err(wrong()) } else { Ok(value) }
 }
 
-impl FromValue for i64 {
-    fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        if let Some(array) = exact::<Int64Array>(array, row) {
-            return Ok(array.value(row));
-        }
-        Ok(as_type(array, row, &DataType::Int64)?.as_primitive::<Int64Type>().value(0))
-    }
-}
+from_whole!(i64 => Int64, i32 => Int32, i16 => Int16, i8 => Int8, u64 => UInt64, u32 => UInt32);
 
-impl FromValue for u64 {
-    fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        Ok(as_type(array, row, &DataType::UInt64)?.as_primitive::<UInt64Type>().value(0))
-    }
-}
-
-impl FromValue for i32 {
-    fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        let value = i64::from_value(array, row)?;
-        Self::try_from(value).map_err(|_| Error::usage(format!("{value} does not fit an i32")))
+/// Why the value is not one of the type that was asked for.
+fn mismatch(array: &ArrayRef, row: usize, asked: &DataType) -> Error {
+    match not_null(array, row) {
+        Err(error) => error,
+        Ok(()) => Error::usage(format!("a {} is not a {}", sql_name(array.data_type()), sql_name(asked))),
     }
 }
 
@@ -110,16 +113,19 @@ impl FromValue for f64 {
         if let Some(array) = exact::<Float64Array>(array, row) {
             return Ok(array.value(row));
         }
-        Ok(as_type(array, row, &DataType::Float64)?.as_primitive::<Float64Type>().value(0))
+        if !array.data_type().is_numeric() || array.is_null(row) {
+            return Err(mismatch(array, row, &DataType::Float64));
+        }
+        let value = cast(&array.slice(row, 1), &DataType::Float64);
+        let value = value.map_err(|_| mismatch(array, row, &DataType::Float64))?;
+        Ok(value.as_primitive::<Float64Type>().value(0))
     }
 }
 
 impl FromValue for bool {
     fn from_value(array: &ArrayRef, row: usize) -> Result<Self, Error> {
-        if let Some(array) = exact::<BooleanArray>(array, row) {
-            return Ok(array.value(row));
-        }
-        Ok(as_type(array, row, &DataType::Boolean)?.as_boolean().value(0))
+        let value = exact::<BooleanArray>(array, row).map(|array| array.value(row));
+        value.ok_or_else(|| mismatch(array, row, &DataType::Boolean))
     }
 }
 
