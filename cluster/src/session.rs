@@ -13,11 +13,9 @@ use thetis_parser::{
     StreamColumn,
 };
 use thetis_planner::catalog::{Definition, Relation, Sink, SourceProbe, Stream, Table, View, fold};
-use thetis_planner::connector::SourceSpec;
+use thetis_planner::connector::{SinkSpec, SourceSpec};
 use thetis_planner::logical::{Resolved, data_type, plan_query, resolve};
-use thetis_planner::{
-    Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, SinkSpec, plan, plan_resolved, sql_name, write,
-};
+use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, plan, plan_resolved, sql_name, write};
 
 use crate::analyze::Explained;
 use crate::database::Database;

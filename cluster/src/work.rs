@@ -11,10 +11,10 @@ use thetis_executor::export::Export;
 use thetis_executor::table::Change;
 use thetis_executor::task::Delivery;
 use thetis_parser::ast::Ident;
+use thetis_planner::Plan;
 use thetis_planner::catalog::{Relation, Table, fold};
-use thetis_planner::connector::TableId;
+use thetis_planner::connector::{SinkSpec, TableId};
 use thetis_planner::physical::SinkMode;
-use thetis_planner::{Plan, SinkSpec};
 
 use crate::database::Database;
 use crate::error::StatementError;

@@ -13,7 +13,7 @@ use arrow::json::LineDelimitedWriter;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
-use thetis_planner::{FileSink, IfExists, SinkFormat, SinkSpec};
+use thetis_planner::connector::{FileSink, IfExists, SinkFormat, SinkSpec};
 
 use crate::error::ExecError;
 

@@ -8,9 +8,8 @@ use arrow::datatypes::SchemaRef;
 use thetis_parser::Position;
 use thetis_parser::ast::{Ident, Query};
 
-use crate::connector::{SourceSpec, TableId};
+use crate::connector::{SinkSpec, SourceSpec, TableId};
 use crate::error::{PlanError, PlanErrorKind};
-use crate::sink_spec::SinkSpec;
 
 /// What is known of a source before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]

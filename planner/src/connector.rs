@@ -1,8 +1,10 @@
-//! Where streams come from: the typed form of `WITH (connector = ..., ...)`. One table gives the
-//! options' names, meanings, checks, and for which sources they are.
+//! Where streams come from and where sinks go: the typed form of `WITH (connector = ..., ...)`. A table gives the
+//! options' names, meanings, checks, and for which connectors they are.
 
 mod file;
 mod generator;
+mod options;
+mod sink;
 
 use std::fmt;
 
@@ -12,6 +14,8 @@ use thetis_parser::{CreateStream, Position, StreamOption};
 
 pub use file::{CsvFormat, FileFormat, FileSpec, NdjsonFormat, OnError};
 pub use generator::{Distribution, GeneratedColumn, GeneratorSpec, Series, whole_limits};
+use options::{OptionRow, Seen};
+pub use sink::{FileSink, IfExists, SinkFormat, SinkSpec};
 
 use crate::error::{PlanError, PlanErrorKind};
 use crate::expr::ScalarExpr;
@@ -101,15 +105,7 @@ struct Draft {
     generator: generator::Draft,
 }
 
-/// An option.
-struct OptionRow {
-    name: &'static str,
-    takes: &'static str,
-    of: &'static [Kind],
-    set: fn(&mut Draft, &str) -> Option<()>,
-}
-
-const TABLE: [OptionRow; 12] = [
+const TABLE: [OptionRow<Draft, Kind>; 12] = [
     OptionRow {
         name: "connector",
         takes: "'file' or 'generator'",
@@ -246,16 +242,13 @@ impl SourceSpec {
             max_record_bytes: file::MAX_RECORD_BYTES,
             generator: generator::Draft::default(),
         };
-        let mut seen: Vec<String> = Vec::new();
+        let mut seen = Seen::default();
         let mut of_columns: Vec<(&str, &StreamOption)> = Vec::new();
         for option in &stream.options {
             let key = option.key.value.to_lowercase();
             let column = option.key.value.get(COLUMN.len()..).filter(|_| key.starts_with(COLUMN));
             let key = column.map_or(key, |column| format!("{COLUMN}{column}"));
-            if seen.contains(&key) {
-                return Err(PlanError::new(PlanErrorKind::Setting, format!("option {key} is given twice"))
-                    .at(Position::of_span(option.key.span)));
-            }
+            seen.add(key.clone(), option)?;
             match column {
                 Some(column) => {
                     is_for(&key, &[Kind::Generator], kind, option)?;
@@ -263,7 +256,6 @@ impl SourceSpec {
                 }
                 None => apply(&mut draft, &key, kind, option)?,
             }
-            seen.push(key);
         }
         match kind {
             Kind::Generator => draft.generator.finish(stream, columns, &of_columns).map(Self::Generator),
@@ -312,26 +304,17 @@ impl Draft {
 }
 
 fn apply(draft: &mut Draft, key: &str, kind: Kind, option: &StreamOption) -> Result<(), PlanError> {
-    let row = TABLE.iter().find(|row| row.name == key).ok_or_else(|| unknown(key, kind, option))?;
+    let row = TABLE.iter().find(|row| row.name == key).ok_or_else(|| unknown(kind, option))?;
     is_for(key, row.of, kind, option)?;
-    (row.set)(draft, &option.value).ok_or_else(|| {
-        PlanError::new(PlanErrorKind::Setting, format!("'{}' is not a value for option {key}", option.value))
-            .hint(format!("{key} takes {}", row.takes))
-            .at(option.position)
-    })
+    row.apply(draft, option)
 }
 
-fn unknown(key: &str, kind: Kind, option: &StreamOption) -> PlanError {
-    let names = || TABLE.iter().filter(|row| row.of.contains(&kind)).map(|row| row.name);
-    let (of, more) = if kind == Kind::Generator {
-        ("the generator".to_owned(), ", and column.NAME for each column")
-    } else {
-        (format!("a {} file", kind.name()), "")
-    };
-    PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
-        .hint(format!("the options of {of} are {}{more}", names().collect::<Vec<_>>().join(", ")))
-        .suggest(key, names())
-        .at(Position::of_span(option.key.span))
+fn unknown(kind: Kind, option: &StreamOption) -> PlanError {
+    let names = TABLE.iter().filter(|row| row.of.contains(&kind)).map(|row| row.name);
+    match kind {
+        Kind::Generator => options::unknown(option, "the generator", names, ", and column.NAME for each column"),
+        file => options::unknown(option, &format!("a {} file", file.name()), names, ""),
+    }
 }
 
 /// An option of some kinds of source is given to one of them.

@@ -24,7 +24,6 @@ mod lower;
 pub mod physical;
 mod set_ops;
 mod settings;
-mod sink_spec;
 pub mod sizing;
 mod subqueries;
 pub mod theta;
@@ -39,7 +38,6 @@ pub use error::{PlanError, PlanErrorKind};
 pub use functions::function_names;
 pub use lower::Output;
 pub use settings::{SettingRow, Settings, parse_duration};
-pub use sink_spec::{FileSink, IfExists, SinkFormat, SinkSpec};
 pub use types::sql_name;
 
 use explain::Measured;

@@ -2,6 +2,7 @@
 
 use thetis_parser::{CreateSink, Position, StreamOption};
 
+use super::options::{self, OptionRow, Seen};
 use crate::error::{PlanError, PlanErrorKind};
 
 /// What a sink is.
@@ -91,14 +92,7 @@ enum Connector {
     Blackhole,
 }
 
-struct OptionRow {
-    name: &'static str,
-    takes: &'static str,
-    of: &'static [Connector],
-    set: fn(&mut Draft, &str) -> Option<()>,
-}
-
-const TABLE: [OptionRow; 4] = [
+const TABLE: [OptionRow<Draft, Connector>; 4] = [
     OptionRow {
         name: "connector",
         takes: "'file', 'stdout' or 'blackhole'",
@@ -154,14 +148,10 @@ impl SinkSpec {
     /// Unknown options (with a suggestion), values that an option does not take, no path.
     pub fn of(sink: &CreateSink) -> Result<Self, PlanError> {
         let mut draft = Draft::default();
+        let mut seen = Seen::default();
         for option in &sink.options {
-            let row = row(option)?;
-            (row.set)(&mut draft, &option.value).ok_or_else(|| {
-                let message = format!("'{}' is not a value for option {}", option.value, row.name);
-                PlanError::new(PlanErrorKind::Setting, message)
-                    .hint(format!("{} takes {}", row.name, row.takes))
-                    .at(option.position)
-            })?;
+            seen.add(option.key.value.to_lowercase(), option)?;
+            row(option)?.apply(&mut draft, option)?;
         }
         let at = Position::of_span(sink.name.span);
         let connector = draft.connector.or(draft.path.as_ref().map(|_| Connector::File)).ok_or_else(|| {
@@ -220,12 +210,7 @@ impl Draft {
     }
 }
 
-fn row(option: &StreamOption) -> Result<&'static OptionRow, PlanError> {
-    TABLE.iter().find(|row| option.key.value.eq_ignore_ascii_case(row.name)).ok_or_else(|| {
-        let names = TABLE.iter().map(|row| row.name);
-        PlanError::new(PlanErrorKind::Setting, format!("there is no option '{}'", option.key.value))
-            .hint(format!("the options of a sink are {}", names.clone().collect::<Vec<_>>().join(", ")))
-            .suggest(&option.key.value.to_lowercase(), names)
-            .at(Position::of_span(option.key.span))
-    })
+fn row(option: &StreamOption) -> Result<&'static OptionRow<Draft, Connector>, PlanError> {
+    let row = TABLE.iter().find(|row| option.key.value.eq_ignore_ascii_case(row.name));
+    row.ok_or_else(|| options::unknown(option, "a sink", TABLE.iter().map(|row| row.name), ""))
 }
