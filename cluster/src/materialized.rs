@@ -79,13 +79,14 @@ impl Materialized {
 
     /// Whether epochs up to `epoch` have all commits up to `version`, and all rows of bounded sources.
     fn holds(&self, epoch: Epoch, version: u64) -> bool {
-        let sources = self.counters.sources.iter().filter(|(id, _)| self.awaited.contains(id));
-        epoch == Epoch::END
-            || sources.into_iter().all(|(_, source)| {
-                let last = source.last_epoch.load(Ordering::Acquire);
-                let read = last > 0 && Epoch(last) <= epoch;
-                read || source.covered(epoch).is_some_and(|covered| covered >= version)
-            })
+        let mut sources = self.counters.sources.iter().filter(|(id, _)| self.awaited.contains(id));
+        let all = sources.all(|(_, source)| {
+            let last = source.last_epoch.load(Ordering::Acquire);
+            let read = last > 0 && Epoch(last) <= epoch;
+            read || source.covered(epoch).is_some_and(|covered| covered >= version)
+        });
+        // Whatever it reads, there is a first result to wait for.
+        epoch == Epoch::END || epoch >= Epoch::FIRST && all
     }
 }
 

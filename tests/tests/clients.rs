@@ -8,7 +8,7 @@ use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use thetis::{Connection, DataSource, ErrorKind, Event, Response};
 use thetis_tests::block_on;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Far longer than anything here may take: a test that reaches it hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -93,9 +93,10 @@ fn cancelling_ends_idle_and_flooding_queries() {
             let mut statement = connection.statement();
             let cancel = statement.cancel_handle();
             let mut rows = statement.query(sql).await.unwrap();
-            tokio::spawn(async move {
+            let cancelled = tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 cancel.cancel();
+                Instant::now()
             });
             let error = timeout(HANGS, async {
                 loop {
@@ -107,6 +108,7 @@ fn cancelling_ends_idle_and_flooding_queries() {
                 }
             });
             assert_eq!(error.await.unwrap().kind(), ErrorKind::Cancelled, "{sql}");
+            println!("cancelled after {:?}: {sql}", cancelled.await.unwrap().elapsed());
             // The statement can be used again.
             drop(rows);
             assert!(statement.query("SELECT 1 AS x").await.unwrap().next_row().await.unwrap().is_some());
