@@ -93,19 +93,14 @@ impl Drop for Analysis {
 /// Takes all that the query delivers.
 async fn drain(mut running: Running) -> Result<Measured, ExecError> {
     let mut rows_out = 0;
-    while let Some(delivery) = running.results.recv().await {
+    while let Some(delivery) = running.next().await? {
         match delivery {
             Delivery::Frame(frame) => rows_out += frame.changes(),
             // Tasks count before they send their progress: now everything is counted. Only when the
             // sink wanted no more rows are some still at work.
-            Delivery::Progress(Epoch::END) => {
-                let measured = running.counters.measured();
-                running.stop.send_replace(true);
-                return Ok(Measured { rows_out, ..measured });
-            }
+            Delivery::Progress(Epoch::END) => return Ok(Measured { rows_out, ..running.counters.measured() }),
             Delivery::Progress(_) => {}
         }
     }
-    running.end().await?;
     Err(ExecError::Internal("the query ended before its result was complete".to_owned()))
 }

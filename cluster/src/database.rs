@@ -1,7 +1,7 @@
 //! What all sessions of an engine share: the catalogue, the stored tables, and the materialized views
 //! that keep some of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -95,14 +95,20 @@ impl Database {
         self.materialized.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    /// The materialized views that a view reads, directly or not: each after those that it reads.
+    /// The materialized views that a view reads, directly or not: each once, after those that it reads.
     fn views_below(&self, view: &Materialized) -> Vec<Arc<Materialized>> {
         let mut found = Vec::new();
-        for input in view.inputs().iter().filter_map(|id| self.view(*id)) {
-            found.extend(self.views_below(&input));
-            found.push(input);
-        }
+        self.add_views_below(view, &mut BTreeSet::new(), &mut found);
         found
+    }
+
+    fn add_views_below(&self, view: &Materialized, seen: &mut BTreeSet<TableId>, found: &mut Vec<Arc<Materialized>>) {
+        for (id, input) in view.inputs().iter().filter_map(|id| Some((*id, self.view(*id)?))) {
+            if seen.insert(id) {
+                self.add_views_below(&input, seen, found);
+                found.push(input);
+            }
+        }
     }
 
     /// Starts to keep the result of a query in a table.
@@ -136,12 +142,11 @@ impl Database {
     pub(crate) async fn collect(&self, plan: &Plan) -> Result<Vec<Change>, StatementError> {
         let mut running = self.start(plan).await?;
         let mut rows = Vec::new();
-        while let Some(delivery) = running.results.recv().await {
+        while let Some(delivery) = running.next().await? {
             if let Delivery::Frame(frame) = delivery {
                 rows.push(Change { rows: frame.batch, weights: frame.weights });
             }
         }
-        running.end().await?;
         Ok(rows)
     }
 }

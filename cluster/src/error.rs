@@ -19,11 +19,11 @@ pub enum StatementError {
     #[error(transparent)]
     Run(#[from] ExecError),
     /// A materialized view that it reads has failed.
-    #[error("materialized view '{view}' has failed: {message}")]
+    #[error("materialized view '{view}' has failed: {source}")]
     View {
         /// The view.
         view: String,
         /// Why.
-        message: String,
+        source: ExecError,
     },
 }

@@ -29,25 +29,40 @@ pub enum StartError {
 /// A query that runs on a worker.
 #[derive(Debug)]
 pub struct Running {
-    /// What its sink delivers.
-    pub results: mpsc::Receiver<Delivery>,
+    pub(crate) results: mpsc::Receiver<Delivery>,
     /// What its tasks count.
     pub counters: Arc<QueryCounters>,
     /// How it ends.
-    pub outcome: watch::Receiver<Outcome>,
+    pub(crate) outcome: watch::Receiver<Outcome>,
+    /// Everything is delivered.
+    pub(crate) complete: bool,
     /// Ends it when it is sent `true`, or dropped.
     pub stop: watch::Sender<bool>,
 }
 
 impl Running {
-    /// Waits for the end of a query whose deliveries are all taken.
+    /// The next delivery; `None` when the result is complete. May be dropped while it waits, and called
+    /// again.
     ///
     /// # Errors
     /// Whatever went wrong, or it was cancelled.
-    pub async fn end(&mut self) -> Result<(), ExecError> {
+    pub async fn next(&mut self) -> Result<Option<Delivery>, ExecError> {
+        if self.complete {
+            return Ok(None);
+        }
+        if let Some(delivery) = self.results.recv().await {
+            if matches!(delivery, Delivery::Progress(Epoch::END)) {
+                // Tasks before a sink that wants no more rows may still be at work: they are told.
+                self.complete = true;
+                self.stop.send_replace(true);
+            }
+            return Ok(Some(delivery));
+        }
+        // Only now: the caller may drop this future while it waits, and call again.
         let outcome = self.outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
+        self.complete = true;
         match outcome {
-            Ok(outcome) => outcome.unwrap_or(Ok(())),
+            Ok(outcome) => outcome.unwrap_or(Ok(())).map(|()| None),
             Err(_) => Err(ExecError::Internal("the engine is gone".to_owned())),
         }
     }

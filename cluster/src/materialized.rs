@@ -69,12 +69,12 @@ impl Materialized {
     pub(crate) async fn caught_up(&self, version: u64) -> Result<(), StatementError> {
         let mut kept = self.kept.clone();
         let reached = kept.wait_for(|kept| kept.as_ref().map_or(true, |epoch| self.holds(*epoch, version))).await;
-        let failed = |message: String| StatementError::View { view: self.name.clone(), message };
-        match reached.as_deref() {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed("its query has ended".to_owned())),
-        }
+        let source = match reached.as_deref() {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => error.clone(),
+            Err(_) => ExecError::Internal("its query has ended".to_owned()),
+        };
+        Err(StatementError::View { view: self.name.clone(), source })
     }
 
     /// Whether epochs up to `epoch` have all commits up to `version`, and all rows of bounded sources.
@@ -99,25 +99,25 @@ impl Drop for Materialized {
 /// Commits each finished epoch of a query's changes to a table, in one step.
 async fn keep(mut running: Running, tables: Arc<Tables>, id: TableId, kept: watch::Sender<Result<Epoch, ExecError>>) {
     let mut open: Vec<Frame> = Vec::new();
-    while let Some(delivery) = running.results.recv().await {
-        match delivery {
-            Delivery::Frame(frame) => open.push(frame),
-            Delivery::Progress(epoch) => {
-                let (finished, later) = open.into_iter().partition(|frame| frame.epoch <= epoch);
+    let failed = loop {
+        match running.next().await {
+            Ok(Some(Delivery::Frame(frame))) => open.push(frame),
+            Ok(Some(Delivery::Progress(epoch))) => {
+                let (finished, later): (Vec<Frame>, _) = open.into_iter().partition(|frame| frame.epoch <= epoch);
                 open = later;
-                let changes: Vec<Frame> = finished;
-                if !changes.is_empty() {
-                    let changes = changes.into_iter().map(|f| Change { rows: f.batch, weights: f.weights }).collect();
-                    if let Err(error) = tables.commit(id, changes) {
-                        let _ = kept.send_replace(Err(error));
-                        return;
-                    }
+                let changes: Vec<Change> =
+                    finished.into_iter().map(|frame| Change { rows: frame.batch, weights: frame.weights }).collect();
+                let committed = if changes.is_empty() { Ok(0) } else { tables.commit(id, changes) };
+                if let Err(error) = committed {
+                    break Some(error);
                 }
                 let _ = kept.send_replace(Ok(epoch));
             }
+            Ok(None) => break None,
+            Err(error) => break Some(error),
         }
-    }
-    if let Err(error) = running.end().await {
+    };
+    if let Some(error) = failed {
         let _ = kept.send_replace(Err(error));
     }
     // The senders live as long as somebody may ask.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use thetis_executor::ExecError;
-use thetis_executor::changes::{changes_batch, changes_schema};
+use thetis_executor::changes::{ChangeRows, changes_schema};
 use thetis_executor::export::Export;
+use thetis_executor::frame::Frame;
 use thetis_executor::table::Change;
 use thetis_executor::task::Delivery;
 use thetis_parser::ast::Ident;
@@ -87,8 +88,7 @@ impl Work {
 
     pub(crate) async fn perform(self, database: &Database, stopped: Stopped<'_>) -> Result<Completion, StatementError> {
         if let Target::Sink(spec) = &self.target {
-            let running = database.start(&self.plan).await?;
-            let rows = export(database, &self.plan, running, spec, stopped).await?;
+            let rows = export(database, &self.plan, spec, stopped).await?;
             return Ok(Completion { command: "INSERT", rows: Some(rows) });
         }
         tokio::select! {
@@ -178,14 +178,16 @@ fn halves(rows: &RecordBatch) -> Result<[Change; 2], StatementError> {
 async fn export(
     database: &Database,
     plan: &Plan,
-    running: Running,
     spec: &SinkSpec,
-    stopped: Stopped<'_>,
+    mut stopped: Stopped<'_>,
 ) -> Result<u64, StatementError> {
     let is_changelog = is_changelog(plan);
     let result = Arc::new(Schema::new(plan.dag.sink().schema.fields().clone()));
     let schema = if is_changelog { changes_schema(&result) } else { result };
-    let sink = Export::open(spec, &schema)?;
+    let (running, sink) = tokio::select! {
+        started = start(database, plan, spec, &schema) => started?,
+        () = &mut stopped => return Err(ExecError::Cancelled.into()),
+    };
     // The task outlives a caller that no longer waits: it ends the file as it should be.
     let stop = StopOnDrop(running.stop.clone());
     let mut written = database.runtime().spawn(write(running, sink, is_changelog.then_some(schema)));
@@ -196,7 +198,25 @@ async fn export(
             written.await
         }
     };
-    written.map_err(|error| ExecError::Internal(format!("the sink's task failed: {error}")))?
+    written.map_err(task_failed)?
+}
+
+fn task_failed(error: tokio::task::JoinError) -> ExecError {
+    ExecError::Internal(format!("the sink's task failed: {error}"))
+}
+
+/// Starts the query and opens the sink. Opening may block, as on a pipe without a reader.
+async fn start(
+    database: &Database,
+    plan: &Plan,
+    spec: &SinkSpec,
+    schema: &SchemaRef,
+) -> Result<(Running, Export), StatementError> {
+    let running = database.start(plan).await?;
+    let (spec, schema) = (spec.clone(), Arc::clone(schema));
+    let opened = database.runtime().spawn_blocking(move || Export::open(&spec, &schema));
+    let sink = opened.await.map_err(task_failed)??;
+    Ok((running, sink))
 }
 
 struct StopOnDrop(tokio::sync::watch::Sender<bool>);
@@ -209,24 +229,39 @@ impl Drop for StopOnDrop {
 
 async fn write(mut running: Running, mut sink: Export, changes: Option<SchemaRef>) -> Result<u64, StatementError> {
     let mut rows = 0;
-    while let Some(delivery) = running.results.recv().await {
-        match delivery {
-            Delivery::Frame(frame) => {
-                let batch = match &changes {
-                    Some(schema) => changes_batch(&frame, schema)?,
-                    None => frame.batch,
-                };
-                rows += batch.num_rows() as u64;
-                tokio::task::block_in_place(|| sink.write(&batch))?;
-            }
+    let ended = loop {
+        let written = match running.next().await {
+            Ok(Some(Delivery::Frame(frame))) => write_frame(&mut sink, frame, changes.as_ref(), &mut rows),
             // What is finished can be read by others.
-            Delivery::Progress(_) => tokio::task::block_in_place(|| sink.flush())?,
+            Ok(Some(Delivery::Progress(_))) => tokio::task::block_in_place(|| sink.flush()),
+            Ok(None) => break Ok(()),
+            Err(error) => break Err(error),
+        };
+        if let Err(error) = written {
+            break Err(error);
         }
-    }
-    let ended = running.end().await;
-    tokio::task::block_in_place(|| sink.finish())?;
+    };
+    // A result that was ended from outside is whole as far as it goes.
+    let whole = matches!(ended, Ok(()) | Err(ExecError::Cancelled));
+    let finished = tokio::task::block_in_place(|| sink.finish(whole));
     ended?;
+    finished?;
     Ok(rows)
+}
+
+fn write_frame(sink: &mut Export, frame: Frame, changes: Option<&SchemaRef>, rows: &mut u64) -> Result<(), ExecError> {
+    tokio::task::block_in_place(|| {
+        let Some(schema) = changes else {
+            *rows += frame.rows() as u64;
+            return sink.write(&frame.batch);
+        };
+        let mut pieces = ChangeRows::new(frame, Arc::clone(schema));
+        while let Some(batch) = pieces.next_batch()? {
+            *rows += batch.num_rows() as u64;
+            sink.write(&batch)?;
+        }
+        Ok(())
+    })
 }
 
 /// Whether rows of a plan's result carry epoch and sign.

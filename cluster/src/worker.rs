@@ -53,7 +53,7 @@ impl Link for Worker {
         let (stop, stopped) = watch::channel(false);
         self.runtime.spawn(follow(announced, granted, committed));
         self.runtime.spawn(supervise(instance.tasks, stopped, outcome_sender));
-        Ok(Running { results: instance.results, counters: instance.counters, outcome, stop })
+        Ok(Running { results: instance.results, counters: instance.counters, outcome, stop, complete: false })
     }
 }
 

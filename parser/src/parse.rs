@@ -105,6 +105,11 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<(), SqlError> {
     let (mut operators, mut conditions) = (0, 0);
     for token in tokens {
         match &token.token {
+            Token::Word(word) if word.quote_style.is_none() && word.keyword == K::TABLESAMPLE => {
+                return Err(SqlError::unsupported("TABLESAMPLE is not supported")
+                    .at(Position::of_span(token.span))
+                    .hint("write a condition such as id % 100 = 0"));
+            }
             Token::Comma | Token::SemiColon => operators = 0,
             Token::Word(word) if matches!(word.keyword, K::AND | K::OR) => {
                 operators = 0;

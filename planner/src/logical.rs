@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::{Column, DFSchema, DataFusionError, ParamValues, ScalarValue, SchemaError, TableReference};
+use datafusion_expr::logical_plan::Limit;
 use datafusion_expr::planner::{ContextProvider, ExprPlanner};
 use datafusion_expr::{
     AggregateUDF, Expr, HigherOrderUDF, LogicalPlan, LogicalPlanBuilder, ScalarUDF, TableSource, WindowUDF,
@@ -128,12 +129,20 @@ impl Resolved {
         self.plan.schema()
     }
 
-    /// The same query with a projection on top.
+    /// The same query with a projection of its rows; a LIMIT stays on top.
     ///
     /// # Errors
     /// An expression that does not fit the query's columns.
     pub(crate) fn project(self, exprs: Vec<Expr>) -> Result<Self, PlanError> {
-        Ok(Self { plan: LogicalPlanBuilder::from(self.plan).project(exprs)?.build()?, uses: self.uses })
+        let project = |plan| LogicalPlanBuilder::from(plan).project(exprs)?.build();
+        let plan = match self.plan {
+            LogicalPlan::Limit(limit) => {
+                let input = project(Arc::unwrap_or_clone(limit.input))?;
+                LogicalPlan::Limit(Limit { input: Arc::new(input), ..limit })
+            }
+            plan => project(plan)?,
+        };
+        Ok(Self { plan, uses: self.uses })
     }
 
     /// Coerces types, moves work to where it costs least.

@@ -5,6 +5,7 @@ mod join;
 mod prune;
 mod semi;
 mod top;
+mod volatile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -231,8 +232,10 @@ impl Lowering<'_> {
                 bounded: if is_table(&stream) { !follow } else { stream.spec.is_bounded() },
             };
             let schema = source.schema();
-            let retracts = is_table(&stream) && follow;
-            let id = self.add(OperatorKind::Source(source), 1, schema, retracts, stream.volume.rows);
+            let follows = is_table(&stream) && follow;
+            // What a table holds now says nothing of what it will hold.
+            let rows = stream.volume.rows.filter(|_| !follows);
+            let id = self.add(OperatorKind::Source(source), 1, schema, follows, rows);
             self.sources.insert(name, id);
         }
         Ok(())
@@ -260,11 +263,13 @@ impl Lowering<'_> {
             LogicalPlan::TableScan(scan) => self.scan(scan),
             LogicalPlan::Filter(filter) => {
                 let input = self.flow(&filter.input)?;
+                volatile::check([&filter.predicate], input.retracts)?;
                 let conjuncts = split_conjunction(&filter.predicate);
                 Ok(input.filter(conjunct_scalars(&conjuncts, filter.input.schema())?))
             }
             LogicalPlan::Projection(projection) => {
                 let input = self.flow(&projection.input)?;
+                volatile::check(&projection.expr, input.retracts)?;
                 let exprs = scalars(&projection.expr, projection.input.schema())?;
                 Ok(input.project(exprs, &flow_schema(&projection.schema)))
             }
@@ -316,6 +321,7 @@ impl Lowering<'_> {
             rows: source.rows,
             bounded: !matches!(&source.kind, OperatorKind::Source(s) if !s.bounded),
         };
+        volatile::check(&scan.filters, flow.retracts)?;
         if !scan.filters.is_empty() {
             let read = DFSchema::try_from_qualified_schema(scan.table_name.clone(), &source_schema)?;
             let conjuncts: Vec<&Expr> = scan.filters.iter().flat_map(split_conjunction).collect();

@@ -1,15 +1,17 @@
 //! INSERT, UPDATE and DELETE as queries: what they read becomes a plan, what they do with its rows is
 //! for who stores the table.
 
-use arrow::datatypes::{DataType, SchemaRef};
-use datafusion_common::{Column, ScalarValue};
+use arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion_common::{Column, DFSchema, ScalarValue};
 use datafusion_expr::{Expr, cast, lit};
 use thetis_parser::ast::{self, Ident, Query, SetExpr, TableWithJoins};
 use thetis_parser::{Delete, Insert, Position, Update};
 
 use crate::catalog::{Catalog, Relation, Table, fold};
 use crate::error::{PlanError, PlanErrorKind};
+use crate::functions;
 use crate::logical::{Resolved, resolve};
+use crate::types::sql_name;
 
 /// The stored table that a statement changes.
 ///
@@ -44,15 +46,14 @@ pub fn insert(
         let message = format!("INSERT has {given} values for {} columns", targets.len());
         return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(insert.target.span)));
     }
-    let values = rows.schema().columns();
     let columns = table.columns.fields().iter().enumerate().map(|(position, field)| {
-        match targets.iter().position(|target| *target == position) {
-            Some(value) => to_type(Expr::Column(values[value].clone()), field.data_type()),
+        let value = match targets.iter().position(|target| *target == position) {
+            Some(value) => assigned(rows.schema(), value, field, insert.columns.get(value).unwrap_or(&insert.target))?,
             None => typed_null(field.data_type()),
-        }
-        .alias(field.name())
+        };
+        Ok(value.alias(field.name()))
     });
-    let columns = columns.collect();
+    let columns = columns.collect::<Result<_, PlanError>>()?;
     rows.project(columns)
 }
 
@@ -99,18 +100,16 @@ pub fn update(
     });
     let items = old.iter().cloned().chain(new).collect();
     let rows = resolve(&select(items, &update.table.from, update.condition.clone()), catalog, parameters)?;
-    let columns = rows.schema().columns();
     let fields = table.columns.fields();
-    let (was, becomes) = columns.split_at(fields.len());
-    let typed = |columns: &[Column], name: &str| -> Vec<Expr> {
-        let pairs = columns.iter().zip(fields).enumerate();
-        pairs
-            .map(|(i, (column, field))| {
-                to_type(Expr::Column(column.clone()), field.data_type()).alias(format!("{name} {i}"))
-            })
-            .collect()
-    };
-    let exprs = typed(was, "old").into_iter().chain(typed(becomes, "new")).collect();
+    let mut exprs = Vec::with_capacity(2 * fields.len());
+    for half in 0..2 {
+        for (i, field) in fields.iter().enumerate() {
+            let assigned_to = update.assignments.iter().find(|(column, _)| fold(column) == *field.name());
+            let column = assigned_to.map_or(&update.table.name, |(column, _)| column);
+            let value = assigned(rows.schema(), half * fields.len() + i, field, column)?;
+            exprs.push(value.alias(format!("{} {i}", if half == 0 { "old" } else { "new" })));
+        }
+    }
     rows.project(exprs)
 }
 
@@ -165,8 +164,36 @@ fn position(column: &Ident, columns: &SchemaRef) -> Result<usize, PlanError> {
     })
 }
 
-fn to_type(expr: Expr, data_type: &DataType) -> Expr {
-    cast(expr, data_type.clone())
+/// The value at a position of `schema` as a column takes it. Numbers become numbers, rounded to whole ones
+/// where they must be; text becomes anything that it spells; other types do not mix, as in PostgreSQL.
+fn assigned(schema: &DFSchema, position: usize, to: &Field, column: &Ident) -> Result<Expr, PlanError> {
+    let (qualifier, field) = schema.qualified_field(position);
+    let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
+    let (from, into) = (field.data_type(), to.data_type());
+    let fits = from == into
+        || from.is_null()
+        || is_text(from)
+        || is_text(into)
+        || from.is_numeric() && into.is_numeric()
+        || from.is_temporal() && into.is_temporal()
+        || from.is_nested() && into.is_nested()
+        || from.is_binary() && into.is_binary();
+    if !fits {
+        let message = format!("column '{}' is {}, and the value is {}", to.name(), sql_name(into), sql_name(from));
+        return Err(PlanError::new(PlanErrorKind::Type, message)
+            .at(Position::of_span(column.span))
+            .hint("write CAST(value AS type) if that is meant"));
+    }
+    let fraction = from.is_floating() || from.is_decimal();
+    let value = match functions::scalar("round") {
+        Some(round) if fraction && into.is_integer() => round.call(vec![value]),
+        _ => value,
+    };
+    Ok(cast(value, into.clone()))
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 fn typed_null(data_type: &DataType) -> Expr {

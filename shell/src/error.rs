@@ -155,10 +155,11 @@ impl From<StatementError> for Error {
             StatementError::Plan(error) => error.into(),
             StatementError::Start(error) => error.into(),
             StatementError::Run(error) => error.into(),
-            other => {
-                let message = other.to_string();
-                Self { source: Some(Arc::new(other)), ..Self::new(ErrorKind::Data, "55000", message) }
+            StatementError::View { view, source } => {
+                let message = format!("materialized view '{view}' has failed: {source}");
+                Self { message, ..Self::from(source) }
             }
+            other => Self { source: Some(Arc::new(other)), ..Self::internal("the statement cannot be run") },
         }
     }
 }

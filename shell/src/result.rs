@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use thetis_cluster::{Analysis, Engine, Explained, Running, is_changelog};
-use thetis_executor::changes::{changes_batch, changes_schema};
+use thetis_executor::changes::{ChangeRows, changes_schema};
 use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
@@ -45,6 +45,8 @@ pub(crate) struct Query {
     running: Running,
     dag: Dag,
     changes: bool,
+    /// Changes that are being given out.
+    waiting: Option<ChangeRows>,
     epoch: Option<u64>,
     ended: bool,
     execution: Execution,
@@ -86,7 +88,16 @@ impl ResultSet {
         let changes = is_changelog(&plan);
         let result = &plan.dag.sink().schema;
         let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
-        let query = Query { running, dag: plan.dag, changes, epoch: None, ended: false, execution, _engine: engine };
+        let query = Query {
+            running,
+            dag: plan.dag,
+            changes,
+            waiting: None,
+            epoch: None,
+            ended: false,
+            execution,
+            _engine: engine,
+        };
         Self::new(schema, plan.notices, Feed::Query(Box::new(query)))
     }
 
@@ -257,14 +268,18 @@ impl Query {
 
     async fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>, Error> {
         loop {
+            if let Some(rows) = &mut self.waiting
+                && let Some(batch) = rows.next_batch()?
+            {
+                return Ok(Some(batch));
+            }
+            self.waiting = None;
             match self.next_delivery().await? {
-                Some(Delivery::Frame(frame)) => {
-                    let batch = if self.changes { changes_batch(&frame, schema)? } else { frame.batch };
-                    if batch.num_rows() > 0 {
-                        return Ok(Some(batch));
-                    }
+                Some(Delivery::Frame(frame)) if self.changes => {
+                    self.waiting = Some(ChangeRows::new(frame, Arc::clone(schema)));
                 }
-                Some(Delivery::Progress(_)) => {}
+                Some(Delivery::Frame(frame)) if frame.rows() > 0 => return Ok(Some(frame.batch)),
+                Some(_) => {}
                 None => return Ok(None),
             }
         }
@@ -292,25 +307,19 @@ impl Query {
         }
         let delivery = tokio::select! {
             biased;
-            stopped = self.execution.stopped() => {
+            stopped = self.execution.stopped() => Err(stopped),
+            delivery = self.running.next() => delivery.map_err(Error::from),
+        };
+        match &delivery {
+            Ok(Some(Delivery::Progress(Epoch::END)) | None) => self.ended = true,
+            Ok(Some(Delivery::Progress(epoch))) => self.epoch = Some(epoch.0),
+            Ok(Some(Delivery::Frame(_))) => {}
+            Err(_) => {
                 self.ended = true;
                 self.running.stop.send_replace(true);
-                return Err(stopped);
-            }
-            delivery = self.running.results.recv() => delivery,
-        };
-        match delivery {
-            Some(Delivery::Progress(Epoch::END)) => self.ended = true,
-            Some(Delivery::Progress(epoch)) => self.epoch = Some(epoch.0),
-            Some(Delivery::Frame(_)) => {}
-            None => {
-                // Only now: the caller may drop this future while it waits, and call again.
-                let outcome = self.running.end().await;
-                self.ended = true;
-                outcome?;
             }
         }
-        Ok(delivery)
+        delivery
     }
 }
 

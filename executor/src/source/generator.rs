@@ -181,8 +181,9 @@ impl Column {
                 }
             }
             Distribution::Whole(Series::Uniform { low, high }) => {
-                let span = u128::try_from(high - low).unwrap_or(0);
-                self.wholes(offsets(random, span)?.take(rows).map(|more| low + more))
+                // Two's complement: right also where the difference does not fit.
+                let span = high.wrapping_sub(*low) as u128;
+                self.wholes(offsets(random, span)?.take(rows).map(|more| low.wrapping_add(more)))
             }
             Distribution::Float(Series::Sequence { start, step, .. }) => {
                 let first = block * BLOCK;
@@ -307,7 +308,7 @@ fn offsets(random: &mut ChaCha8Rng, span: u128) -> Result<impl Iterator<Item = i
     let wide = uniform(0..=span)?;
     Ok(std::iter::repeat_with(move || match &narrow {
         Some(narrow) => i128::from(narrow.sample(random)),
-        None => i128::try_from(wide.sample(random)).unwrap_or(i128::MAX),
+        None => wide.sample(random) as i128,
     }))
 }
 

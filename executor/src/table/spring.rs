@@ -21,6 +21,10 @@ use crate::source::SourceCounters;
 use crate::steps::batch_of;
 use crate::task::{Control, Outbox};
 
+/// How often a table beside sources that are cut by rows closes epochs, and how many at most.
+const TICK: Duration = Duration::from_millis(10);
+const MOST_AT_ONCE: u64 = 32;
+
 /// A task that reads a stored table.
 #[derive(Debug)]
 pub(crate) struct TableTask {
@@ -51,7 +55,7 @@ impl TableTask {
         match self.policy {
             EpochPolicy::Commits => self.follow_commits(commits).await?,
             EpochPolicy::Interval(interval) => self.follow_clock(commits, interval).await?,
-            EpochPolicy::Rows(_) => self.follow_grants(commits).await?,
+            EpochPolicy::Rows(_) => self.follow_rows(commits).await?,
         }
         self.outbox.progress(Epoch::END, &mut self.meter).await
     }
@@ -64,9 +68,19 @@ impl TableTask {
         let mut waiting: Option<Commit> = None;
         self.close(Epoch::FIRST, first).await?;
         loop {
-            let latest = match self.version.wait_for(|version| *version > closed).await {
-                Ok(version) => *version,
-                Err(_) => return Ok(()),
+            let latest = tokio::select! {
+                latest = self.version.wait_for(|version| *version > closed) => match latest {
+                    Ok(version) => *version,
+                    Err(_) => return Ok(()),
+                },
+                commit = commits.recv(), if waiting.is_none() => match commit {
+                    Some(commit) => {
+                        waiting = Some(commit);
+                        continue;
+                    }
+                    // The table was dropped.
+                    None => return Ok(()),
+                },
             };
             let granted = self.control.granted.wait_for(|granted| *granted > epoch_of(closed)).await;
             let granted = *granted.map_err(|_| ExecError::Cancelled)?;
@@ -120,31 +134,35 @@ impl TableTask {
         }
     }
 
-    /// Other sources cut by rows: every granted epoch is closed as soon as the commits that are known
-    /// are in it.
-    async fn follow_grants(&mut self, mut commits: mpsc::UnboundedReceiver<Commit>) -> Result<(), ExecError> {
+    /// Other sources cut by rows, and say nothing of time: a few epochs are closed at every tick, more the
+    /// faster the others are. Commits belong to the first epoch that is open then.
+    async fn follow_rows(&mut self, mut commits: mpsc::UnboundedReceiver<Commit>) -> Result<(), ExecError> {
         let mut closed = Epoch::NONE;
         let mut version = self.opened.version;
+        let mut at_once = 1;
         loop {
             let granted = self.control.granted.wait_for(|granted| *granted > closed).await;
             let granted = *granted.map_err(|_| ExecError::Cancelled)?;
-            let open = Epoch(closed.0 + 1);
+            if granted == Epoch::END {
+                return Ok(());
+            }
             version = version.max(self.seen(&commits));
             loop {
                 match commits.try_recv() {
                     Ok(commit) => {
                         version = version.max(commit.version);
-                        self.emit_commit(&commit, open).await?;
+                        self.emit_commit(&commit, Epoch(closed.0 + 1)).await?;
                     }
                     Err(mpsc::error::TryRecvError::Empty) => break,
                     Err(mpsc::error::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            self.close(granted, version).await?;
-            closed = granted;
-            if granted == Epoch::END {
-                return Ok(());
-            }
+            // Who waits for whom: if all that was closed here is finished, the others were faster.
+            let finished = *self.control.committed.borrow();
+            at_once = if finished >= closed { (at_once * 2).min(MOST_AT_ONCE) } else { 1 };
+            closed = granted.min(Epoch(finished.0.max(closed.0).saturating_add(at_once)));
+            self.close(closed, version).await?;
+            tokio::time::sleep(TICK).await;
         }
     }
 

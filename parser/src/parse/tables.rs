@@ -67,6 +67,7 @@ impl StatementParser<'_> {
             (insert.overwrite, "OVERWRITE", "DELETE FROM the table first"),
             (!insert.assignments.is_empty(), "SET", "write INSERT INTO name (columns) VALUES (...)"),
             (insert.table_alias.is_some(), "an alias", "leave it out"),
+            (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "PARTITION", "leave it out"),
         ];
         refuse(&refused, "INSERT")?;
         let TableObject::TableName(name) = &insert.table else {
@@ -144,7 +145,11 @@ fn plain(name: &ObjectName) -> Result<Ident, SqlError> {
 
 fn table_name(from: TableWithJoins, statement: &str) -> Result<TableName, SqlError> {
     match &from.relation {
-        TableFactor::Table { name, .. } if from.joins.is_empty() => Ok(TableName { name: plain(name)?, from }),
-        _ => Err(not_supported("a join", statement, "use IN or EXISTS in WHERE")),
+        TableFactor::Table { name, args: None, with_hints, version: None, partitions, sample: None, .. }
+            if from.joins.is_empty() && with_hints.is_empty() && partitions.is_empty() =>
+        {
+            Ok(TableName { name: plain(name)?, from })
+        }
+        _ => Err(not_supported("anything but one table", statement, "use IN or EXISTS in WHERE")),
     }
 }

@@ -117,6 +117,8 @@ fn tables_and_what_changes_them() {
         "UPDATE t JOIN s ON true SET a = 1",
         "DELETE FROM t USING s WHERE s.a = t.a",
         "INSERT INTO x.t VALUES (1)",
+        "DELETE FROM t TABLESAMPLE (1)",
+        "INSERT INTO t PARTITION (a = 1) VALUES (1)",
         "CREATE TABLE t (a BIGINT) AS SELECT 1",
     ] {
         assert_eq!(kind(text), Err((true, true)), "{text}");

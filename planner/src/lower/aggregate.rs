@@ -7,7 +7,7 @@ use datafusion_common::DFSchema;
 use datafusion_expr::expr::{AggregateFunction as Call, AggregateFunctionParams, Alias};
 use datafusion_expr::{Expr, ExprSchemable, logical_plan};
 
-use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys};
+use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys, volatile};
 use crate::error::PlanError;
 use crate::estimate;
 use crate::expr::ScalarExpr;
@@ -23,6 +23,7 @@ impl Lowering<'_> {
             ));
         }
         let input = self.flow(&aggregate.input)?;
+        volatile::check(aggregate.group_expr.iter().chain(&aggregate.aggr_expr), input.retracts)?;
         let groups = scalars(&aggregate.group_expr, input_schema)?;
         let aggregates =
             aggregate.aggr_expr.iter().map(|expr| call(expr, input_schema)).collect::<Result<Vec<_>, _>>()?;

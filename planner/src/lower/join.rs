@@ -6,7 +6,7 @@ use datafusion_common::JoinType;
 use datafusion_expr::{LogicalPlan, logical_plan};
 
 use super::semi::is_semi;
-use super::{Branch, Flow, Lowering, row_bytes};
+use super::{Branch, Flow, Lowering, row_bytes, volatile};
 use crate::choose::{Choice, Volumes, choose};
 use crate::error::PlanError;
 use crate::estimate;
@@ -26,6 +26,7 @@ impl Lowering<'_> {
         let analysis = analyze(&conjuncts, Inputs { left: left_schema, right: right_schema, pair: &pair })?;
         let condition = conjuncts.iter().map(|e| ScalarExpr::of(e, &pair)).collect::<Result<Vec<_>, _>>()?;
         let inputs = [self.flow(&join.left)?, self.flow(&join.right)?];
+        volatile::check(&conjuncts, inputs.iter().any(|input| input.retracts))?;
         self.add_join(inputs, condition, analysis)
     }
 

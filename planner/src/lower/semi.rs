@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion_common::{DFSchema, JoinType};
 use datafusion_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit, logical_plan};
 
-use super::{Flow, Lowering, flow_schema};
+use super::{Flow, Lowering, flow_schema, volatile};
 use crate::error::PlanError;
 use crate::expr::{ScalarExpr, Unary};
 use crate::physical::{Side, nullable};
@@ -95,6 +95,9 @@ impl Lowering<'_> {
             Side::Left => (&join.left, &join.right),
             Side::Right => (&join.right, &join.left),
         };
+        if kind != Kind::Semi {
+            volatile::check_plan(rows)?;
+        }
         let matching = matching(join, rows, other)?;
         let (rows, other) = (self.flow(rows)?, self.flow(other)?);
         if join.null_aware {
