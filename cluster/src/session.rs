@@ -12,7 +12,7 @@ use thetis_parser::{
     CreateSink, CreateStream, CreateTable, CreateView, DropKind, Explain, Insert, Position, Show, Statement,
     StreamColumn,
 };
-use thetis_planner::catalog::{Definition, Relation, Sink, SourceProbe, Stream, Table, View, fold};
+use thetis_planner::catalog::{Added, Conflict, Definition, Relation, Sink, SourceProbe, Stream, View, fold};
 use thetis_planner::connector::{SinkSpec, SourceSpec};
 use thetis_planner::logical::{Resolved, data_type, plan_query, resolve};
 use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, plan, plan_resolved, sql_name, write};
@@ -20,7 +20,7 @@ use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, 
 use crate::analyze::Explained;
 use crate::database::Database;
 use crate::error::StatementError;
-use crate::work::{Completion, Target, Work, new_table};
+use crate::work::{Completion, NewTable, Target, Work, kept_columns};
 
 /// What a statement comes to.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Session {
             }
             Statement::CreateStream(stream) => self.create_stream(stream)?,
             Statement::CreateTable(table) => return self.create_table(table),
-            Statement::CreateView(view) if view.materialized => self.materialize(view)?,
+            Statement::CreateView(view) if view.materialized => return self.materialize(view),
             Statement::CreateView(view) => self.create_view(view)?,
             Statement::CreateSink(sink) => self.create_sink(sink)?,
             Statement::Explain(explain) => return Ok(self.explain(explain, output)?),
@@ -192,8 +192,8 @@ impl Session {
         if_not_exists && self.database.catalog().get(&fold(name)).is_some()
     }
 
-    fn add(&self, name: &Ident, relation: Relation, or_replace: bool) -> Result<(), PlanError> {
-        if let Some(Relation::Table(replaced)) = self.database.catalog_mut().add(name, relation, or_replace)? {
+    fn add(&self, name: &Ident, relation: Relation, conflict: Conflict) -> Result<(), PlanError> {
+        if let Added::Replaced(Relation::Table(replaced)) = self.database.catalog_mut().add(name, relation, conflict)? {
             self.database.forget(replaced.id);
         }
         Ok(())
@@ -227,7 +227,11 @@ impl Session {
         });
         let volume = self.probe.volume(&spec);
         let stream = Stream { name: fold(&create.name), columns, watermark: watermark.transpose()?, spec, volume };
-        self.add(&create.name, Relation::Stream(Arc::new(stream)), create.or_replace)?;
+        self.add(
+            &create.name,
+            Relation::Stream(Arc::new(stream)),
+            Conflict::of(create.or_replace, create.if_not_exists),
+        )?;
         Ok("CREATE STREAM")
     }
 
@@ -236,53 +240,47 @@ impl Session {
         if self.is_there(&create.name, create.if_not_exists) {
             return Ok(done);
         }
+        let (name, conflict) = (create.name.clone(), Conflict::of(create.or_replace, create.if_not_exists));
         let Some(query) = &create.query else {
             let columns = declared(&create.columns)?;
-            new_table(&self.database, &create.name, columns, create.or_replace, Vec::new())?;
+            NewTable { name, columns, definition: None, conflict }.add(&self.database, |_| Ok(()))?;
             return Ok(done);
         };
         let resolved = resolve(query, &self.database.catalog(), &[])?;
         let plan = plan_resolved(write::renamed(resolved, &[], &create.name)?, &self.settings(), Output::Result)?;
         must_end(&plan)?;
-        let schema = nullable(&plan.dag.sink().schema);
-        let target = Target::NewTable { name: create.name.clone(), schema, or_replace: create.or_replace };
+        let target = Target::NewTable { name, schema: kept_columns(&plan), conflict };
         Ok(Reply::Work(Box::new(Work { plan, target })))
     }
 
     fn create_sink(&self, create: &CreateSink) -> Result<&'static str, PlanError> {
         if !self.is_there(&create.name, create.if_not_exists) {
             let sink = Sink { name: fold(&create.name), spec: SinkSpec::of(create)? };
-            self.add(&create.name, Relation::Sink(Arc::new(sink)), create.or_replace)?;
+            self.add(
+                &create.name,
+                Relation::Sink(Arc::new(sink)),
+                Conflict::of(create.or_replace, create.if_not_exists),
+            )?;
         }
         Ok("CREATE SINK")
     }
 
-    /// Starts the view's query, which from now on keeps its result in a table.
-    fn materialize(&self, create: &CreateView) -> Result<&'static str, StatementError> {
-        const DONE: &str = "CREATE MATERIALIZED VIEW";
+    /// Plans the view's query, which is to keep its result in a table.
+    fn materialize(&self, create: &CreateView) -> Result<Reply, StatementError> {
         if self.is_there(&create.name, create.if_not_exists) {
-            return Ok(DONE);
+            return Ok(Reply::Done(Completion::of("CREATE MATERIALIZED VIEW")));
         }
-        self.database.catalog().check_free(&create.name, "materialized view", create.or_replace)?;
+        let conflict = Conflict::of(create.or_replace, create.if_not_exists);
+        self.database.catalog().check_free(&create.name, "materialized view", conflict)?;
         let resolved = resolve(&create.query, &self.database.catalog(), &[])?;
         let resolved = write::renamed(resolved, &create.columns, &create.name)?;
         let plan = plan_resolved(resolved, &self.settings(), Output::Changes)?;
         if plan.logical.uses.contains(&fold(&create.name)) {
             return Err(uses_itself(&create.name).into());
         }
-        let columns = nullable(&plan.dag.sink().schema);
-        let (id, rows) = self.database.tables().create(Arc::clone(&columns));
-        let name = fold(&create.name);
-        let definition = Some(Definition { query: create.query.clone(), uses: plan.logical.uses.clone() });
-        let table = Table { name: name.clone(), columns, id, rows, definition };
-        let added = self
-            .database
-            .materialize(&name, &plan, id)
-            .and_then(|()| Ok(self.add(&create.name, Relation::Table(Arc::new(table)), create.or_replace)?));
-        if added.is_err() {
-            self.database.forget(id);
-        }
-        added.map(|()| DONE)
+        let definition = Definition { query: create.query.clone(), uses: plan.logical.uses.clone() };
+        let target = Target::View { name: create.name.clone(), definition, conflict };
+        Ok(Reply::Work(Box::new(Work { plan, target })))
     }
 
     fn create_view(&self, create: &CreateView) -> Result<&'static str, PlanError> {
@@ -310,7 +308,7 @@ impl Session {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let view = View { name: fold(&create.name), columns, query: create.query.clone(), schema, uses: logical.uses };
-        self.add(&create.name, Relation::View(Arc::new(view)), create.or_replace)?;
+        self.add(&create.name, Relation::View(Arc::new(view)), Conflict::of(create.or_replace, create.if_not_exists))?;
         Ok("CREATE VIEW")
     }
 
@@ -416,11 +414,6 @@ fn must_end(plan: &Plan) -> Result<(), PlanError> {
 
 fn uses_itself(view: &Ident) -> PlanError {
     PlanError::new(PlanErrorKind::Semantic, format!("view {view} would use itself")).at(Position::of_span(view.span))
-}
-
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| Field::new(field.name(), field.data_type().clone(), true));
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 fn declared(columns: &[StreamColumn]) -> Result<SchemaRef, PlanError> {

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use thetis_executor::ExecError;
 use thetis_executor::changes::{ChangeRows, changes_schema};
 use thetis_executor::export::Export;
@@ -13,7 +13,7 @@ use thetis_executor::table::Change;
 use thetis_executor::task::Delivery;
 use thetis_parser::ast::Ident;
 use thetis_planner::Plan;
-use thetis_planner::catalog::{Relation, Table, fold};
+use thetis_planner::catalog::{Added, Conflict, Definition, Relation, Table, fold};
 use thetis_planner::connector::{SinkSpec, TableId};
 use thetis_planner::physical::SinkMode;
 
@@ -64,7 +64,9 @@ pub(crate) enum Target {
     /// Their first half is taken away from a table, their second half added.
     Update(TableId),
     /// They are the first rows of a new table.
-    NewTable { name: Ident, schema: SchemaRef, or_replace: bool },
+    NewTable { name: Ident, schema: SchemaRef, conflict: Conflict },
+    /// They are kept from now on.
+    View { name: Ident, definition: Definition, conflict: Conflict },
     /// They go to a sink.
     Sink(SinkSpec),
 }
@@ -78,12 +80,19 @@ impl Work {
     /// Makes what the work would make, without its rows.
     ///
     /// # Errors
-    /// The name of a new table is taken.
+    /// The name of a new relation is taken.
     pub fn define(self, database: &Database) -> Result<(), StatementError> {
-        match self.target {
-            Target::NewTable { name, schema, or_replace } => new_table(database, &name, schema, or_replace, Vec::new()),
-            _ => Ok(()),
-        }
+        let made = match self.target {
+            Target::NewTable { name, schema, conflict } => {
+                NewTable { name, columns: schema, definition: None, conflict }
+            }
+            Target::View { name, definition, conflict } => {
+                let columns = kept_columns(&self.plan);
+                NewTable { name, columns, definition: Some(definition), conflict }
+            }
+            _ => return Ok(()),
+        };
+        made.add(database, |_| Ok(()))
     }
 
     pub(crate) async fn perform(self, database: &Database, stopped: Stopped<'_>) -> Result<Completion, StatementError> {
@@ -122,41 +131,65 @@ impl Work {
                 database.tables().commit(id, changes.into_iter().flatten().collect())?;
                 Ok(completion("UPDATE", count))
             }
-            Target::NewTable { name, schema, or_replace } => {
-                database.catalog().check_free(&name, "table", or_replace)?;
+            Target::NewTable { name, schema, conflict } => {
+                database.catalog().check_free(&name, "table", conflict)?;
                 let rows = database.collect(&plan).await?;
                 let count = count(&rows);
-                new_table(database, &name, schema, or_replace, rows)?;
+                let table = NewTable { name, columns: schema, definition: None, conflict };
+                table.add(database, |id| Ok(database.tables().commit(id, rows).map(|_| ())?))?;
                 Ok(completion("CREATE TABLE", count))
+            }
+            Target::View { name, definition, conflict } => {
+                let columns = kept_columns(&plan);
+                let view = NewTable { name: name.clone(), columns, definition: Some(definition), conflict };
+                view.add(database, |id| database.materialize(&fold(&name), &plan, id))?;
+                Ok(Completion::of("CREATE MATERIALIZED VIEW"))
             }
             Target::Sink(_) => Err(ExecError::Internal("a sink stores nothing".to_owned()).into()),
         }
     }
 }
 
-/// Adds a table with its first rows to the catalogue.
-pub(crate) fn new_table(
-    database: &Database,
-    name: &Ident,
-    columns: SchemaRef,
-    or_replace: bool,
-    rows: Vec<Change>,
-) -> Result<(), StatementError> {
-    let (id, count) = database.tables().create(Arc::clone(&columns));
-    let filled = if rows.is_empty() { Ok(0) } else { database.tables().commit(id, rows) };
-    let table = Table { name: fold(name), columns, id, rows: count, definition: None };
-    let added = filled
-        .map_err(StatementError::from)
-        .and_then(|_| Ok(database.catalog_mut().add(name, Relation::Table(Arc::new(table)), or_replace)?));
-    match added {
-        Ok(Some(Relation::Table(replaced))) => database.forget(replaced.id),
-        Ok(_) => {}
-        Err(error) => {
-            database.forget(id);
-            return Err(error);
+/// The columns of a table that keeps the result of a query.
+pub(crate) fn kept_columns(plan: &Plan) -> SchemaRef {
+    let fields = plan.dag.sink().schema.fields().iter();
+    let fields = fields.map(|field| Field::new(field.name(), field.data_type().clone(), true));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// A table to be.
+pub(crate) struct NewTable {
+    pub(crate) name: Ident,
+    pub(crate) columns: SchemaRef,
+    pub(crate) definition: Option<Definition>,
+    pub(crate) conflict: Conflict,
+}
+
+impl NewTable {
+    /// Adds the table to the catalogue, once `fill` has seen to its rows.
+    pub(crate) fn add(
+        self,
+        database: &Database,
+        fill: impl FnOnce(TableId) -> Result<(), StatementError>,
+    ) -> Result<(), StatementError> {
+        let Self { name, columns, definition, conflict } = self;
+        let (id, rows) = database.tables().create(Arc::clone(&columns));
+        let table = Relation::Table(Arc::new(Table { name: fold(&name), columns, id, rows, definition }));
+        let added = fill(id).and_then(|()| Ok(database.catalog_mut().add(&name, table, conflict)?));
+        match added {
+            Ok(Added::New) => Ok(()),
+            Ok(Added::Replaced(relation) | Added::Kept(relation)) => {
+                if let Relation::Table(unused) = relation {
+                    database.forget(unused.id);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                database.forget(id);
+                Err(error)
+            }
         }
     }
-    Ok(())
 }
 
 fn count(rows: &[Change]) -> u64 {

@@ -15,7 +15,7 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 use thetis_planner::connector::{FileSink, IfExists, SinkFormat, SinkSpec};
 
-pub use text::{CsvRows, NdjsonRows};
+pub use text::{CsvRows, NdjsonRows, TIMESTAMP};
 
 use crate::error::ExecError;
 

@@ -64,7 +64,7 @@ pub struct View {
     pub query: Box<Query>,
     /// Columns of its result.
     pub schema: SchemaRef,
-    /// Streams and views that the query names.
+    /// Relations that the query names.
     pub uses: Vec<String>,
 }
 
@@ -159,6 +159,39 @@ impl Relation {
     }
 }
 
+/// What to do when a name is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// It is an error.
+    Fail,
+    /// `OR REPLACE`: the new relation takes the place of one of its kind.
+    Replace,
+    /// `IF NOT EXISTS`: the one that is there stays.
+    Keep,
+}
+
+impl Conflict {
+    /// What a statement says.
+    pub fn of(or_replace: bool, if_not_exists: bool) -> Self {
+        match (or_replace, if_not_exists) {
+            (_, true) => Self::Keep,
+            (true, false) => Self::Replace,
+            (false, false) => Self::Fail,
+        }
+    }
+}
+
+/// What became of a relation that was to be added.
+#[derive(Debug)]
+pub enum Added {
+    /// It is there now.
+    New,
+    /// It is there now, instead of this one.
+    Replaced(Relation),
+    /// The name was taken, and this one was not added.
+    Kept(Relation),
+}
+
 /// Relations by name. Names are folded to lower case unless they were quoted.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
@@ -204,41 +237,46 @@ impl Catalog {
         error.suggest(name, self.relations.keys().map(String::as_str))
     }
 
-    /// Adds a relation; the one that it replaces.
+    /// Adds a relation, in one step: what it uses must be there, and what stands in its way is dealt with
+    /// as `conflict` says.
     ///
     /// # Errors
-    /// As for [`Self::check_free`].
-    pub fn add(&mut self, name: &Ident, relation: Relation, replace: bool) -> Result<Option<Relation>, PlanError> {
-        self.check_free(name, relation.kind(), replace)?;
+    /// As for [`Self::check_free`], or a relation that it uses is gone.
+    pub fn add(&mut self, name: &Ident, relation: Relation, conflict: Conflict) -> Result<Added, PlanError> {
+        let key = fold(name);
+        if conflict == Conflict::Keep && self.relations.contains_key(&key) {
+            return Ok(Added::Kept(relation));
+        }
+        self.check_free(name, relation.kind(), conflict)?;
+        if let Some(gone) = relation.uses().iter().find(|used| !self.relations.contains_key(*used)) {
+            return Err(self.unknown(gone).at(Position::of_span(name.span)));
+        }
         self.version += 1;
-        Ok(self.relations.insert(fold(name), relation))
+        Ok(match self.relations.insert(key, relation) {
+            Some(replaced) => Added::Replaced(replaced),
+            None => Added::New,
+        })
     }
 
     /// Whether a relation of this kind can be added.
     ///
     /// # Errors
-    /// The name is taken and `replace` is not said, it is taken by a relation of another kind, or a
+    /// The name is taken, and by a relation of another kind or one that is not to be replaced; or a
     /// materialized view follows the relation that would be replaced.
-    pub fn check_free(&self, name: &Ident, kind: &str, replace: bool) -> Result<(), PlanError> {
+    pub fn check_free(&self, name: &Ident, kind: &str, conflict: Conflict) -> Result<(), PlanError> {
         let key = fold(name);
-        if let Some(present) = self.relations.get(&key)
-            && (!replace || present.kind() != kind)
-        {
+        let Some(present) = self.relations.get(&key).filter(|_| conflict != Conflict::Keep) else { return Ok(()) };
+        let replace = conflict == Conflict::Replace;
+        if !replace || present.kind() != kind {
             let hint = if replace {
                 format!("drop it first: DROP {} {key}", present.kind().to_uppercase())
             } else {
                 "write CREATE OR REPLACE, or IF NOT EXISTS, or drop it first".to_owned()
             };
-            return Err(PlanError::new(
-                PlanErrorKind::Duplicate,
-                format!("there is a {} '{key}' already", present.kind()),
-            )
-            .at(Position::of_span(name.span))
-            .hint(hint));
+            let message = format!("there is a {} '{key}' already", present.kind());
+            return Err(PlanError::new(PlanErrorKind::Duplicate, message).at(Position::of_span(name.span)).hint(hint));
         }
-        if replace
-            && let Some((user, _)) = self.users_of(&key).find(|(_, relation)| matches!(relation, Relation::Table(_)))
-        {
+        if let Some((user, _)) = self.users_of(&key).find(|(_, relation)| matches!(relation, Relation::Table(_))) {
             let message = format!("materialized view '{user}' follows {kind} '{key}'");
             return Err(PlanError::new(PlanErrorKind::Semantic, message)
                 .at(Position::of_span(name.span))

@@ -63,7 +63,7 @@ pub struct Logical {
     pub analyzed: LogicalPlan,
     /// The plan that is run.
     pub optimized: LogicalPlan,
-    /// Folded names of the streams and views that the query names.
+    /// Folded names of the relations that the query names.
     pub uses: Vec<String>,
 }
 

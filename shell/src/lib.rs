@@ -43,6 +43,7 @@ pub use row::{FromValue, Row};
 pub use statement::{BatchError, Response, Statement};
 pub use subscription::{Changes, Event, Subscription};
 pub use thetis_cluster::Completion;
+pub use thetis_executor::export::{CsvRows, NdjsonRows, TIMESTAMP};
 pub use thetis_parser::{Open, Piece, Position, Splitter, SqlError, closest, split, substitute};
 pub use thetis_planner::{SettingRow, parse_duration};
 

@@ -11,7 +11,7 @@ use arrow::json::LineDelimitedWriter;
 use arrow::util::display::array_value_to_string;
 
 /// How timestamps are written.
-const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
+pub const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 
 /// Writes CSV (RFC 4180). Lists and the like are written as text.
 #[derive(Debug)]

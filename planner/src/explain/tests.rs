@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use thetis_parser::{ExplainFormat, Statement, ast, parse_statement};
 
 use super::*;
-use crate::catalog::{Relation, Stream, Volume};
+use crate::catalog::{Conflict, Relation, Stream, Volume};
 use crate::connector::{CsvFormat, FileFormat, FileSpec, OnError, SourceSpec};
 use crate::physical::OperatorKind;
 use crate::{Catalog, Output, Settings};
@@ -27,7 +27,7 @@ fn catalog() -> Catalog {
             spec: SourceSpec::File(file),
             volume: Volume { rows: Some(rows), ..Volume::default() },
         };
-        catalog.add(&ast::Ident::with_quote('"', name), Relation::Stream(Arc::new(stream)), false).unwrap();
+        catalog.add(&ast::Ident::with_quote('"', name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }
     catalog
 }

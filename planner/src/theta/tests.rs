@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use thetis_parser::{Statement, ast, parse_statement};
 
 use super::*;
-use crate::catalog::{Relation, Stream, Volume};
+use crate::catalog::{Conflict, Relation, Stream, Volume};
 use crate::connector::SourceSpec;
 use crate::physical::{Join, OperatorKind};
 use crate::{Catalog, Output, Settings};
@@ -41,7 +41,7 @@ fn catalog() -> Catalog {
             spec: SourceSpec::Values(Vec::new()),
             volume: Volume::default(),
         };
-        catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), false).unwrap();
+        catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }
     catalog
 }

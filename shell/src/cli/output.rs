@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
-use thetis_executor::export::{CsvRows, NdjsonRows};
+use thetis::{CsvRows, NdjsonRows};
 
 use self::markdown::Markdown;
 use self::table::Table;
@@ -20,8 +20,6 @@ use super::args::Format;
 pub(super) use self::cells::{for_each_row, names, numeric};
 pub(super) use self::out::Out;
 pub(super) use self::table::{cut, grow, line, rule};
-
-const TIMESTAMP: &str = "%Y-%m-%d %H:%M:%S%.f";
 
 /// How results are printed.
 #[derive(Debug, Clone, Copy)]

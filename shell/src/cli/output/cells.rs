@@ -6,7 +6,9 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
-use super::{TIMESTAMP, to_io};
+use thetis::TIMESTAMP;
+
+use super::to_io;
 
 /// The names of the columns, without what would break a line.
 pub(crate) fn names(schema: &Schema) -> Vec<String> {

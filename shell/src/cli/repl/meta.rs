@@ -59,7 +59,7 @@ pub(super) static TABLE: [Meta; 9] = [
     Meta {
         name: "\\d",
         arguments: "[NAME]",
-        help: "lists streams and views, or the columns of one",
+        help: "lists streams, tables, views and sinks, or the columns of one",
         takes: Takes::Relation,
         run: describe,
     },
@@ -157,14 +157,20 @@ fn help(shell: &mut Shell, _: &str) -> Result<(), Wrong> {
 
 fn sql_help(shell: &mut Shell, _: &str) -> Result<(), Wrong> {
     const TEXT: &str = "\
-  CREATE STREAM name (column TYPE, ...) WITH (connector = 'file', path = '...', ...)
-  CREATE VIEW name AS SELECT ...
+  CREATE STREAM name (column TYPE, ...) WITH (connector = 'file' | 'generator', path = '...', ...)
+  CREATE TABLE name (column TYPE [NOT NULL], ...)
+  CREATE TABLE name AS SELECT ...
+  CREATE [MATERIALIZED] VIEW name AS SELECT ...
+  CREATE SINK name WITH (connector = 'file' | 'stdout' | 'blackhole', path = '...', ...)
+  INSERT INTO name [(column, ...)] VALUES (...), ... | SELECT ...
+  UPDATE name SET column = value, ... [WHERE condition]
+  DELETE FROM name [WHERE condition]
   SELECT ... FROM a JOIN b ON any condition WHERE ... GROUP BY ... HAVING ... ORDER BY ... LIMIT n
-  EXPLAIN [VERBOSE] SELECT ...
-  SHOW STREAMS | VIEWS | SETTINGS | name
+  EXPLAIN [ANALYZE] [VERBOSE] SELECT ..., EXPLAIN (FORMAT JSON | DOT) SELECT ...
+  SHOW STREAMS | TABLES | VIEWS | SINKS | SETTINGS | name
   DESCRIBE name
   SET name = value, RESET name
-  DROP STREAM | VIEW [IF EXISTS] name
+  DROP STREAM | TABLE | [MATERIALIZED] VIEW | SINK [IF EXISTS] name
 ";
     Ok(shell.runner.print_text(TEXT)?)
 }
@@ -187,7 +193,7 @@ fn describe(shell: &mut Shell, name: &str) -> Result<(), Wrong> {
     let Some(columns) = metadata.columns(&folded) else {
         let near = closest(&folded, metadata.relations().iter().map(|known| known.name.as_str()));
         let hint = near.map_or_else(|| "\\d lists what is there".to_owned(), |near| format!("did you mean {near}?"));
-        return Err(Wrong::Message(format!("there is no stream or view '{folded}'; {hint}")));
+        return Err(Wrong::Message(format!("there is no stream, table or view '{folded}'; {hint}")));
     };
     let rows: Vec<[String; 3]> = columns
         .iter()
