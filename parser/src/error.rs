@@ -80,8 +80,13 @@ impl SqlError {
         let line = text.lines().nth(usize::try_from(position.line).ok()?.checked_sub(1)?)?;
         let column = usize::try_from(position.column).ok()?.saturating_sub(1);
         let start = column.saturating_sub(WINDOW / 2);
-        let shown: String = line.chars().skip(start).take(WINDOW).collect();
-        let shown = shown.replace('\t', " ");
+        // Control characters would be commands to a terminal: their pictures stand for them.
+        let picture = |c: char| match c {
+            '\t' => ' ',
+            c if c.is_control() => char::from_u32(0x2400 + c as u32).filter(|_| c < ' ').unwrap_or('\u{fffd}'),
+            c => c,
+        };
+        let shown: String = line.chars().skip(start).take(WINDOW).map(picture).collect();
         let prefix = format!("LINE {}: ", position.line);
         let caret = prefix.chars().count() + column - start;
         Some(format!("{prefix}{shown}\n{}^", " ".repeat(caret)))

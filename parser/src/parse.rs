@@ -36,6 +36,9 @@ const STATEMENTS: [&str; 14] = [
     "VALUES", "DESC",
 ];
 
+/// The statements, for people.
+const KNOWN: &str = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, EXPLAIN, SHOW, DESCRIBE and SET";
+
 /// Parses one statement (without its `;`).
 ///
 /// # Errors
@@ -188,15 +191,12 @@ impl StatementParser<'_> {
         if self.parser.parse_statement().is_ok() {
             return SqlError::unsupported(format!("{word} is not supported"))
                 .at(position)
-                .hint("streams are read with CREATE STREAM ... WITH (...) and queried with SELECT");
+                .hint(format!("statements are {KNOWN}"));
         }
         let error = SqlError::new(format!("unknown statement {word}")).at(position);
         match closest(word, STATEMENTS) {
             Some(near) => error.hint(format!("did you mean {near}?")),
-            None => {
-                let list = "SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, EXPLAIN, SHOW, DESCRIBE and SET";
-                error.hint(format!("statements are {list}"))
-            }
+            None => error.hint(format!("statements are {KNOWN}")),
         }
     }
 

@@ -51,6 +51,7 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
         (Kind::BlockComment, block_comment(rest))
     } else {
         match first {
+            '\'' if is_escaped(text, start) => (Kind::Quoted, escaped(rest)),
             '\'' => (Kind::Quoted, quoted(rest, '\'')),
             '"' => (Kind::Identifier, quoted(rest, '"')),
             '$' if !continues_word(text, start) => match dollar(rest) {
@@ -65,6 +66,25 @@ fn segment_at(text: &str, start: usize) -> Option<Segment> {
 
 fn continues_word(text: &str, at: usize) -> bool {
     text[..at].chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_')
+}
+
+/// Whether the quote at `at` is that of `E'...'`.
+fn is_escaped(text: &str, at: usize) -> bool {
+    text[..at].ends_with(['e', 'E']) && !continues_word(text, at - 1)
+}
+
+/// Length of a text with backslash escapes that starts `rest`.
+fn escaped(rest: &str) -> Option<usize> {
+    let mut chars = rest.char_indices().skip(1).peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => drop(chars.next()),
+            '\'' if chars.peek().is_some_and(|(_, next)| *next == '\'') => drop(chars.next()),
+            '\'' => return Some(at + 1),
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Length of a quoted part that starts `rest`; a doubled quote stands for itself.

@@ -261,6 +261,9 @@ mod tests {
         assert_eq!(open("SELECT \"a"), Some(Open::Identifier));
         assert_eq!(open("SELECT $x$ a $y$"), Some(Open::Dollar));
         assert_eq!(open("SELECT 1; /* a"), Some(Open::Comment));
+        assert_eq!(open(r"SELECT E'a\'b;';"), Some(Open::Nothing));
+        assert_eq!(open(r"SELECT E'a\';"), Some(Open::Quote));
+        assert_eq!(open(r"SELECT one'a\';"), Some(Open::Nothing));
         assert_eq!(open("  -- nothing\n"), None);
     }
 

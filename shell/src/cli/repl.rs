@@ -52,13 +52,17 @@ impl Shell {
     fn run_lines(&mut self, mut lines: impl BufRead, name: &str) -> Result<(), Stop> {
         let mut feed = Feed::default();
         let mut line = String::new();
+        let mut first = true;
         loop {
             line.clear();
             match lines.read_line(&mut line) {
                 Ok(0) => break,
+                // A byte order mark is no SQL.
+                Ok(_) if first && line.starts_with('\u{feff}') => drop(line.remove(0)),
                 Ok(_) => {}
                 Err(error) => return self.runner.fail("58030", &input::failed(name, &error)).and(Err(Stop::Failed)),
             }
+            first = false;
             if let Some(entry) = feed.push(&line) {
                 self.run_entry(&entry, Some(name))?;
             }

@@ -8,6 +8,7 @@ mod newcomer;
 mod options;
 mod pipe;
 mod sources;
+mod tables;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

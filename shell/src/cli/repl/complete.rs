@@ -52,11 +52,16 @@ fn candidates(metadata: &DatabaseMetaData, scope: &Scope<'_>, head: &str, word: 
     let is = |word: &str, known: &str| word.eq_ignore_ascii_case(known);
     // A word is a place's name only when a blank stands behind it.
     let last = if head.ends_with(char::is_whitespace) { last } else { "" };
-    if is(last, "SET") || is(last, "RESET") {
+    let updates = head.trim_start().get(..6).is_some_and(|start| is(start, "UPDATE"));
+    if is(last, "SET") && updates {
+        matching(word, scope.columns(metadata).into_iter().map(Name::Sql))
+    } else if is(last, "CREATE") {
+        matching(word, CREATED.map(Name::Keyword).into_iter())
+    } else if is(last, "SET") || is(last, "RESET") {
         matching(word, settings)
     } else if is(last, "SHOW") {
-        matching(word, settings.chain(["SETTINGS", "STREAMS", "VIEWS"].map(Name::Keyword)))
-    } else if ["FROM", "JOIN", "DESCRIBE"].iter().any(|known| is(last, known))
+        matching(word, settings.chain(["SETTINGS", "SINKS", "STREAMS", "TABLES", "VIEWS"].map(Name::Keyword)))
+    } else if ["FROM", "JOIN", "DESCRIBE", "INTO", "UPDATE"].iter().any(|known| is(last, known))
         || is(head.trim(), "DESC")
         || is(before_last, "DROP")
     {
@@ -69,6 +74,9 @@ fn candidates(metadata: &DatabaseMetaData, scope: &Scope<'_>, head: &str, word: 
         matching(word, keywords.chain(columns).chain(relations).chain(functions))
     }
 }
+
+/// What comes after CREATE.
+const CREATED: [&str; 7] = ["MATERIALIZED", "OR", "SINK", "SOURCE", "STREAM", "TABLE", "VIEW"];
 
 /// A name, and how it is written.
 #[derive(Clone, Copy)]
@@ -247,6 +255,9 @@ mod tests {
     #[test]
     fn settings_functions_and_nothing_in_quotes() {
         assert_eq!(found("", "SET par", ""), ["parallelism"]);
+        assert_eq!(found("", "UPDATE orders SET p", ""), ["price"]);
+        assert_eq!(found("", "insert into o", ""), ["offers", "orders"]);
+        assert_eq!(found("", "create t", ""), ["table"]);
         assert!(found("", "SHOW s", "").contains(&"streams".to_owned()));
         assert!(found("", "SELECT sqr", "").contains(&"sqrt".to_owned()));
         assert!(found("", "SELECT SQR", "").contains(&"SQRT".to_owned()));

@@ -33,16 +33,23 @@ pub(super) struct Feed {
 impl Feed {
     /// Takes a line; what it completes.
     pub(super) fn push(&mut self, line: &str) -> Option<Entry> {
+        let trimmed = line.trim();
+        // Outside of quotes and comments no SQL starts with a backslash: commands work within a statement.
+        if matches!(self.splitter.open(), Open::Nothing | Open::Statement | Open::Parenthesis)
+            && trimmed.starts_with('\\')
+        {
+            self.splitter.skip_line();
+            return Some(Entry::Meta(trimmed.to_owned()));
+        }
         if self.splitter.open() == Open::Nothing {
-            let trimmed = line.trim();
-            if trimmed.starts_with('\\') {
-                self.splitter.skip_line();
-                return Some(Entry::Meta(trimmed.to_owned()));
-            }
             let word = trimmed.trim_end_matches(';').trim_end();
             if word.eq_ignore_ascii_case("exit") || word.eq_ignore_ascii_case("quit") {
                 self.splitter.skip_line();
                 return Some(Entry::Quit);
+            }
+            if word.eq_ignore_ascii_case("help") {
+                self.splitter.skip_line();
+                return Some(Entry::Meta("\\?".to_owned()));
             }
         }
         self.splitter.push(line);
@@ -89,7 +96,11 @@ mod tests {
         assert_eq!(feed.push("quit'; SELECT"), Some(Entry::Sql { text, start }));
         assert_eq!(feed.open(), Open::Statement);
         assert_eq!(feed.push("quit"), None);
+        // A command does not end the statement around it.
+        assert_eq!(feed.push("\\timing"), Some(Entry::Meta("\\timing".to_owned())));
+        assert_eq!(feed.open(), Open::Statement);
         feed.clear();
+        assert_eq!(feed.push("help;"), Some(Entry::Meta("\\?".to_owned())));
         assert_eq!(feed.push("QUIT;"), Some(Entry::Quit));
         assert_eq!(feed.push(";; -- nothing"), None);
         assert_eq!(feed.open(), Open::Nothing);

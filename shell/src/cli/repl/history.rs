@@ -33,7 +33,7 @@ impl HistoryFile {
         if let Err(error) = create(&folder, &path) {
             history.give_up(&error);
         } else if let Err(error) = editor.load_history(&path) {
-            history.give_up(&error);
+            history.start_anew(&error);
         }
         history
     }
@@ -47,6 +47,16 @@ impl HistoryFile {
             && let Err(error) = editor.append_history(path)
         {
             self.give_up(&error);
+        }
+    }
+
+    /// Puts a file aside that cannot be read.
+    fn start_anew(&mut self, error: &dyn std::error::Error) {
+        let Some(path) = &self.path else { return };
+        let aside = path.with_extension("unreadable");
+        match std::fs::rename(path, &aside) {
+            Ok(()) => say(format!("the history starts anew: {error}; the old one is {}", aside.display())),
+            Err(_) => self.give_up(error),
         }
     }
 

@@ -137,6 +137,12 @@ fn unquoted(text: &str) -> &str {
     inner('\'').or_else(|| inner('"')).unwrap_or(text)
 }
 
+/// A path whose `~` is spelled out.
+fn at_home(path: &str) -> String {
+    let home = path.strip_prefix("~/").and_then(|rest| Some(dirs::home_dir()?.join(rest)));
+    home.map_or_else(|| path.to_owned(), |path| path.display().to_string())
+}
+
 /// Says what is set now, to someone at a prompt.
 fn confirm(shell: &Shell, text: impl AsRef<str>) {
     if shell.runner.at_prompt {
@@ -217,7 +223,7 @@ fn include(shell: &mut Shell, path: &str) -> Result<(), Wrong> {
     if path.is_empty() {
         return Err(Wrong::Message("\\i takes a file".to_owned()));
     }
-    Ok(shell.run_file(unquoted(path))?)
+    Ok(shell.run_file(&at_home(unquoted(path)))?)
 }
 
 fn output(shell: &mut Shell, path: &str) -> Result<(), Wrong> {
@@ -225,7 +231,10 @@ fn output(shell: &mut Shell, path: &str) -> Result<(), Wrong> {
         shell.runner.out = Out::stdout();
         return Ok(());
     }
-    let path = unquoted(path);
+    if path.starts_with('|') {
+        return Err(Wrong::Message("\\o writes to a file; to feed a command run thetis in a pipe".to_owned()));
+    }
+    let path = &at_home(unquoted(path));
     shell.runner.out =
         Out::file(path).map_err(|error| Wrong::Message(format!("{path}: cannot be written: {error}")))?;
     Ok(())

@@ -1,6 +1,7 @@
 //! The prompt: a line editor whose lines become statements.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::rc::Rc;
 
 use rustyline::completion::Completer;
@@ -35,6 +36,9 @@ pub(super) fn run(shell: &mut Shell) -> Result<(), Stop> {
             Ok(text) => run_lines(shell, &feed, &text, |entry| history.add(&mut editor, entry))?,
             Err(ReadlineError::Interrupted) => feed.borrow_mut().clear(),
             Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Io(error)) if error.kind() == ErrorKind::InvalidData => {
+                say("what was typed is not UTF-8: it is left out");
+            }
             Err(error) => return Err(lost(&error)),
         }
     }
