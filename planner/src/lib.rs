@@ -21,6 +21,7 @@ mod join_order;
 pub mod layout;
 pub mod logical;
 mod lower;
+mod names;
 pub mod physical;
 mod set_ops;
 mod settings;

@@ -24,6 +24,7 @@ use crate::error::{PlanError, PlanErrorKind};
 use crate::fold::fold_constants;
 use crate::functions;
 use crate::join_order::order_joins;
+use crate::names::with_names;
 use crate::set_ops::count_set_operations;
 use crate::subqueries::spell_out;
 
@@ -94,6 +95,34 @@ pub fn resolve(query: &ast::Query, catalog: &Catalog, parameters: &[DataType]) -
     Ok(Resolved { plan, uses })
 }
 
+/// Constant rows, each expression as `value` makes it of its position, its text and what it means.
+///
+/// # Errors
+/// Whatever is wrong with an expression, or what `value` says.
+pub(crate) fn resolve_rows(
+    rows: &[ast::Parens<Vec<ast::Expr>>],
+    catalog: &Catalog,
+    parameters: &[DataType],
+    row: impl Fn(&[ast::Expr], Vec<Expr>) -> Result<Vec<Expr>, PlanError>,
+) -> Result<Resolved, PlanError> {
+    let context = Context::new(catalog);
+    let planner = context.planner();
+    let mut state = with_parameters(parameters);
+    let mut values = Vec::with_capacity(rows.len());
+    for texts in rows {
+        let texts = &texts.content;
+        let exprs = texts.iter().map(|text| planner.sql_to_expr(text.clone(), &DFSchema::empty(), &mut state));
+        let exprs = exprs.collect::<Result<Vec<_>, _>>().map_err(|error| context.explain(error))?;
+        values.push(row(texts, exprs)?);
+    }
+    Ok(Resolved { plan: LogicalPlanBuilder::values(values)?.build()?, uses: Vec::new() })
+}
+
+fn with_parameters(types: &[DataType]) -> PlannerContext {
+    let typed = |data_type: &DataType| Some(Arc::new(Field::new("", data_type.clone(), true)));
+    PlannerContext::new().with_prepare_param_data_types(types.iter().map(typed).collect())
+}
+
 impl Resolved {
     /// The same query with values for its parameters.
     ///
@@ -104,24 +133,20 @@ impl Resolved {
         Ok(Self { plan, uses: self.uses.clone() })
     }
 
-    /// The same constant rows once for each set of values; `None` for anything but rows of
-    /// `VALUES (...)` with a projection on top.
+    /// The same constant rows once for each set of values; `None` for anything but `VALUES (...)`.
     ///
     /// # Errors
     /// A parameter without a value.
     pub fn bind_rows(&self, sets: &[Vec<ScalarValue>]) -> Result<Option<Self>, PlanError> {
-        let LogicalPlan::Projection(projection) = &self.plan else { return Ok(None) };
-        let LogicalPlan::Values(_) = projection.input.as_ref() else { return Ok(None) };
+        let LogicalPlan::Values(_) = &self.plan else { return Ok(None) };
         let mut rows = Vec::new();
         for set in sets {
-            if let LogicalPlan::Values(bound) =
-                projection.input.as_ref().clone().with_param_values(ParamValues::from(set.clone()))?
-            {
+            if let LogicalPlan::Values(bound) = self.plan.clone().with_param_values(ParamValues::from(set.clone()))? {
                 rows.extend(bound.values);
             }
         }
-        let values = LogicalPlanBuilder::values(rows)?.project(projection.expr.clone())?.build()?;
-        Ok(Some(Self { plan: values, uses: self.uses.clone() }))
+        let plan = LogicalPlanBuilder::values(rows)?.build()?;
+        Ok(Some(Self { plan, uses: self.uses.clone() }))
     }
 
     /// The columns of its result.
@@ -240,10 +265,8 @@ impl<'a> Context<'a> {
     }
 
     fn plan(&self, query: &ast::Query, parameters: &[DataType]) -> Result<LogicalPlan, DataFusionError> {
-        let typed = |data_type: &DataType| Some(Arc::new(Field::new("", data_type.clone(), true)));
-        let types = parameters.iter().map(typed).collect();
-        let mut context = PlannerContext::new().with_prepare_param_data_types(types);
-        let statement = ast::Statement::Query(Box::new(query.clone()));
+        let mut context = with_parameters(parameters);
+        let statement = ast::Statement::Query(Box::new(with_names(query)));
         self.planner().sql_statement_to_plan_with_context(statement, &mut context)
     }
 

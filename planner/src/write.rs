@@ -3,14 +3,14 @@
 
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion_common::{Column, DFSchema, ScalarValue};
-use datafusion_expr::{Expr, cast, lit};
+use datafusion_expr::{Expr, ExprSchemable, cast, lit};
 use thetis_parser::ast::{self, Ident, Query, SetExpr, TableWithJoins};
 use thetis_parser::{Delete, Insert, Position, Update};
 
 use crate::catalog::{Catalog, Relation, Table, fold};
 use crate::error::{PlanError, PlanErrorKind};
 use crate::functions;
-use crate::logical::{Resolved, resolve};
+use crate::logical::{Resolved, resolve, resolve_rows};
 use crate::types::sql_name;
 
 /// The stored table that a statement changes.
@@ -39,22 +39,86 @@ pub fn insert(
     catalog: &Catalog,
     parameters: &[DataType],
 ) -> Result<Resolved, PlanError> {
-    let rows = resolve(&insert.query, catalog, parameters)?;
-    let given = rows.schema().fields().len();
     let targets = targets(insert, &table.columns)?;
-    if given != targets.len() {
-        let message = format!("INSERT has {given} values for {} columns", targets.len());
-        return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(insert.target.span)));
+    if let Some(rows) = constant_rows(&insert.query) {
+        let row = |texts: &[ast::Expr], values| constant_row(insert, table, &targets, texts, values);
+        return resolve_rows(rows, catalog, parameters, row);
     }
+    let rows = resolve(&insert.query, catalog, parameters)?;
+    check_count(insert, rows.schema().fields().len(), &targets)?;
     let columns = table.columns.fields().iter().enumerate().map(|(position, field)| {
         let value = match targets.iter().position(|target| *target == position) {
-            Some(value) => assigned(rows.schema(), value, field, insert.columns.get(value).unwrap_or(&insert.target))?,
+            Some(value) => {
+                let (qualifier, from) = rows.schema().qualified_field(value);
+                let expr = Expr::Column(Column::new(qualifier.cloned(), from.name()));
+                assigned(expr, from.data_type(), field, insert.columns.get(value).unwrap_or(&insert.target))?
+            }
             None => typed_null(field.data_type()),
         };
         Ok(value.alias(field.name()))
     });
     let columns = columns.collect::<Result<_, PlanError>>()?;
     rows.project(columns)
+}
+
+fn check_count(insert: &Insert, given: usize, targets: &[usize]) -> Result<(), PlanError> {
+    if given == targets.len() {
+        return Ok(());
+    }
+    let message = format!("INSERT has {given} values for {} columns", targets.len());
+    Err(PlanError::new(PlanErrorKind::Semantic, message)
+        .at(Position::of_span(insert.target.span))
+        .hint("name the columns that get values: INSERT INTO name (column, ...) VALUES (...)"))
+}
+
+/// The rows of a plain `VALUES (...), (...)`.
+fn constant_rows(query: &Query) -> Option<&[ast::Parens<Vec<ast::Expr>>]> {
+    let plain = query.with.is_none() && query.order_by.is_none() && query.limit_clause.is_none();
+    match query.body.as_ref() {
+        SetExpr::Values(values) if plain => Some(&values.rows),
+        _ => None,
+    }
+}
+
+/// A constant row as the table has it: each value becomes its column's type by itself, whatever the other
+/// rows are.
+fn constant_row(
+    insert: &Insert,
+    table: &Table,
+    targets: &[usize],
+    texts: &[ast::Expr],
+    values: Vec<Expr>,
+) -> Result<Vec<Expr>, PlanError> {
+    check_count(insert, values.len(), targets)?;
+    let fields = table.columns.fields();
+    let mut row: Vec<Expr> = fields.iter().map(|field| typed_null(field.data_type())).collect();
+    for ((value, text), target) in values.into_iter().zip(texts).zip(targets) {
+        let field = &fields[*target];
+        let column = insert.columns.first().unwrap_or(&insert.target);
+        row[*target] = match number(text) {
+            // As it was written, not as the nearest DOUBLE.
+            Some(digits) if field.data_type().is_decimal() || is_text(field.data_type()) => {
+                cast(lit(digits), field.data_type().clone())
+            }
+            _ => {
+                let from = value.get_type(&DFSchema::empty())?;
+                assigned(value, &from, field, column)?
+            }
+        };
+    }
+    Ok(row)
+}
+
+/// The digits of a number, with its sign.
+fn number(text: &ast::Expr) -> Option<String> {
+    match text {
+        ast::Expr::Value(value) => match &value.value {
+            ast::Value::Number(digits, _) => Some(digits.clone()),
+            _ => None,
+        },
+        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => number(expr).map(|digits| format!("-{digits}")),
+        _ => None,
+    }
 }
 
 /// The rows that a DELETE takes away.
@@ -106,7 +170,9 @@ pub fn update(
         for (i, field) in fields.iter().enumerate() {
             let assigned_to = update.assignments.iter().find(|(column, _)| fold(column) == *field.name());
             let column = assigned_to.map_or(&update.table.name, |(column, _)| column);
-            let value = assigned(rows.schema(), half * fields.len() + i, field, column)?;
+            let (qualifier, from) = rows.schema().qualified_field(half * fields.len() + i);
+            let value = Expr::Column(Column::new(qualifier.cloned(), from.name()));
+            let value = assigned(value, from.data_type(), field, column)?;
             exprs.push(value.alias(format!("{} {i}", if half == 0 { "old" } else { "new" })));
         }
     }
@@ -164,12 +230,10 @@ fn position(column: &Ident, columns: &SchemaRef) -> Result<usize, PlanError> {
     })
 }
 
-/// The value at a position of `schema` as a column takes it. Numbers become numbers, rounded to whole ones
+/// A value of type `from` as a column takes it. Numbers become numbers, rounded to whole ones
 /// where they must be; text becomes anything that it spells; other types do not mix, as in PostgreSQL.
-fn assigned(schema: &DFSchema, position: usize, to: &Field, column: &Ident) -> Result<Expr, PlanError> {
-    let (qualifier, field) = schema.qualified_field(position);
-    let value = Expr::Column(Column::new(qualifier.cloned(), field.name()));
-    let (from, into) = (field.data_type(), to.data_type());
+fn assigned(value: Expr, from: &DataType, to: &Field, column: &Ident) -> Result<Expr, PlanError> {
+    let into = to.data_type();
     let fits = from == into
         || from.is_null()
         || is_text(from)

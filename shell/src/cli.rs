@@ -34,6 +34,8 @@ mod exit {
     pub(super) const FAILED: u8 = 1;
     /// Ctrl-C.
     pub(super) const INTERRUPTED: u8 = 130;
+    /// SIGTERM.
+    pub(super) const TERMINATED: u8 = 143;
 }
 
 pub(crate) fn main() -> ExitCode {

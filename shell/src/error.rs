@@ -157,7 +157,8 @@ impl From<StatementError> for Error {
             StatementError::Run(error) => error.into(),
             StatementError::View { view, source } => {
                 let message = format!("materialized view '{view}' has failed: {source}");
-                Self { message, ..Self::from(source) }
+                let hint = Some(format!("drop it and create it again: DROP MATERIALIZED VIEW {view}"));
+                Self { message, hint, ..Self::from(source) }
             }
             other => Self { source: Some(Arc::new(other)), ..Self::internal("the statement cannot be run") },
         }

@@ -41,7 +41,13 @@ impl Reporter {
     pub(super) fn sql(&self, error: &Error, source: &Text<'_>, statement: Position) {
         match self.format {
             ErrorFormat::Text => {
-                let place = source.name.map_or_else(String::new, |name| format!("{name}: "));
+                let line = statement.within(source.start).line;
+                let place = match (source.name, error.position()) {
+                    (None, _) => String::new(),
+                    (Some(name), Some(_)) => format!("{name}: "),
+                    // Nothing points into the text: the statement's line does.
+                    (Some(name), None) => format!("{name}, line {line}: "),
+                };
                 let text = from_the_top(source);
                 say(format!("{place}{}", error.render(&text, statement.within(source.start))));
             }

@@ -31,6 +31,21 @@ fn values_become_what_the_column_is_or_are_refused() {
     let numbers = "CREATE TABLE n (x BIGINT, d DOUBLE, day DATE);";
     let stored = csv(&format!("{numbers} INSERT INTO n VALUES (1.6, 2, '2020-02-29'); SELECT x, d, day FROM n"));
     assert_eq!(stored, "x,d,day\n2,2.0,2020-02-29\n");
+    // Each row by itself, to the digit.
+    for (column, values, stored) in [
+        ("VARCHAR", "('007'), (5), (1.50), (NULL)", "007\n5\n1.50\n\"\"\n"),
+        ("BIGINT", "(9007199254740993), (2.5), (-2.5)", "9007199254740993\n3\n-3\n"),
+        (
+            "DECIMAL(30,10)",
+            "(12345678901234567890.123456789), (-1)",
+            "12345678901234567890.1234567890\n-1.0000000000\n",
+        ),
+    ] {
+        let sql = format!("CREATE TABLE e (x {column}); INSERT INTO e VALUES {values}; SELECT x FROM e");
+        assert_eq!(csv(&sql), format!("x\n{stored}"), "{column}");
+    }
+    let twice = "CREATE TABLE w (a INT, b INT, c INT); INSERT INTO w SELECT 1, NULL, NULL; INSERT INTO w SELECT a, a, b FROM w;";
+    assert_eq!(csv(&format!("{twice} SELECT a, a, c FROM w")), "a,a_1,c\n1,1,\n1,1,\n");
     for (sql, says) in [
         ("INSERT INTO n (x) VALUES (true)", "column 'x' is BIGINT, and the value is BOOLEAN"),
         ("INSERT INTO n (x) VALUES (DATE '2020-01-01')", "the value is DATE"),
