@@ -27,6 +27,7 @@ use crate::join_order::order_joins;
 use crate::names::with_names;
 use crate::set_ops::count_set_operations;
 use crate::subqueries::spell_out;
+use crate::write::is_default;
 
 /// A stream, as the logical plan sees it.
 #[derive(Debug)]
@@ -111,7 +112,11 @@ pub(crate) fn resolve_rows(
     let mut values = Vec::with_capacity(rows.len());
     for texts in rows {
         let texts = &texts.content;
-        let exprs = texts.iter().map(|text| planner.sql_to_expr(text.clone(), &DFSchema::empty(), &mut state));
+        let exprs = texts.iter().map(|text| match is_default(text) {
+            // No column has another default.
+            true => Ok(Expr::Literal(ScalarValue::Null, None)),
+            false => planner.sql_to_expr(text.clone(), &DFSchema::empty(), &mut state),
+        });
         let exprs = exprs.collect::<Result<Vec<_>, _>>().map_err(|error| context.explain(error))?;
         values.push(row(texts, exprs)?);
     }

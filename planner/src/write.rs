@@ -109,6 +109,12 @@ fn constant_row(
     Ok(row)
 }
 
+/// The word DEFAULT.
+pub(crate) fn is_default(value: &ast::Expr) -> bool {
+    matches!(value, ast::Expr::Identifier(name)
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
+}
+
 /// The digits of a number, with its sign.
 fn number(text: &ast::Expr) -> Option<String> {
     match text {
@@ -145,8 +151,11 @@ pub fn update(
     catalog: &Catalog,
     parameters: &[DataType],
 ) -> Result<Resolved, PlanError> {
+    let null = ast::Expr::value(ast::Value::Null);
     let mut values: Vec<Option<&ast::Expr>> = vec![None; table.columns.fields().len()];
     for (column, value) in &update.assignments {
+        // No column has another default.
+        let value = if is_default(value) { &null } else { value };
         let place = &mut values[position(column, &table.columns)?];
         if place.replace(value).is_some() {
             let message = format!("column '{column}' is assigned twice");

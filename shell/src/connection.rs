@@ -97,11 +97,6 @@ impl Connection {
         DatabaseMetaData::of(&self.session)
     }
 
-    /// The data source that the connection belongs to.
-    pub fn data_source(&self) -> DataSource {
-        DataSource { engine: Arc::clone(&self.engine) }
-    }
-
     /// Runs `work` on the engine's threads: planning takes a deep stack and may look at files.
     pub(crate) async fn plan<T: Send + 'static>(
         &self,

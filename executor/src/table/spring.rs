@@ -157,11 +157,15 @@ impl TableTask {
                     Err(mpsc::error::TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            // Who waits for whom: if all that was closed here is finished, the others were faster.
+            // If all that was closed here is finished, the others were faster. Else they are waited for: a
+            // commit is to show soon, not many of their epochs later.
             let finished = *self.control.committed.borrow();
             at_once = if finished >= closed { (at_once * 2).min(MOST_AT_ONCE) } else { 1 };
-            closed = granted.min(Epoch(finished.0.max(closed.0).saturating_add(at_once)));
-            self.close(closed, version).await?;
+            let next = granted.min(Epoch(finished.0.saturating_add(at_once)));
+            if next > closed {
+                closed = next;
+                self.close(closed, version).await?;
+            }
             tokio::time::sleep(TICK).await;
         }
     }

@@ -117,7 +117,14 @@ impl StatementParser<'_> {
             (delete.limit.is_some() || !delete.order_by.is_empty(), "LIMIT", "say in WHERE which rows go"),
         ];
         refuse(&refused, "DELETE")?;
-        let (ast::FromTable::WithFromKeyword(mut from) | ast::FromTable::WithoutKeyword(mut from)) = delete.from;
+        let mut from = match delete.from {
+            ast::FromTable::WithFromKeyword(from) => from,
+            ast::FromTable::WithoutKeyword(_) => {
+                return Err(SqlError::new("expected FROM after DELETE")
+                    .at(Position::of_span(delete.delete_token.0.span))
+                    .hint("write DELETE FROM name [WHERE condition]"));
+            }
+        };
         let table = match (from.pop(), from.is_empty()) {
             (Some(table), true) => table_name(table, "DELETE")?,
             _ => return Err(not_supported("a list of tables", "DELETE", "delete from one table at a time")),

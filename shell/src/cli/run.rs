@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use thetis::{
@@ -138,23 +139,29 @@ impl Runner {
             let started = Instant::now();
             let runtime = Rc::clone(&self.runtime);
             let outcome = runtime.block_on(self.run_piece(&piece, started));
-            if self.display.timing {
-                say(format!("Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3));
-            }
+            let took = started.elapsed();
             match outcome {
-                Ok(()) => {}
+                Ok(()) => self.say_time(took),
                 Err(Failure::Sql(error)) => {
                     self.reporter.sql(&error, &source, piece.start);
+                    self.say_time(took);
                     self.failure()?;
                 }
                 Err(Failure::Output(error)) => return Err(self.output_failed(&error)),
                 Err(Failure::Interrupted) => {
                     say("cancelled");
+                    self.say_time(took);
                     return Err(Stop::Interrupted);
                 }
             }
         }
         Ok(())
+    }
+
+    fn say_time(&self, took: Duration) {
+        if self.display.timing {
+            say(format!("Time: {:.3} ms", took.as_secs_f64() * 1e3));
+        }
     }
 
     /// Reports an error that is of no statement.

@@ -20,6 +20,9 @@ fn rows_are_inserted_changed_and_deleted() {
     assert_eq!(last("DELETE FROM t AS x WHERE x.s = 'b'; SELECT id FROM t"), "id\n1\n");
     assert_eq!(last("UPDATE t SET v = (SELECT MAX(id) FROM t) WHERE v IS NULL; SELECT SUM(v) AS n FROM t"), "n\n14\n");
     assert_eq!(last("DELETE FROM t; SELECT COUNT(*) AS n FROM t"), "n\n0\n");
+    let defaults = "INSERT INTO t VALUES (4, DEFAULT, 'd'); UPDATE t SET s = DEFAULT WHERE id = 4; SELECT v, s FROM t WHERE id = 4";
+    assert_eq!(last(defaults), "v,s\n,\n");
+    fails(&["-c", &format!("{TABLE} DELETE t")], &["expected FROM", "^"]);
     assert_eq!(
         csv("CREATE TABLE c AS SELECT 1::BIGINT AS x; DROP TABLE c; CREATE TABLE c (y INT); SELECT * FROM c"),
         "y\n"
