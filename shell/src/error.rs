@@ -30,7 +30,11 @@ pub enum ErrorKind {
 
 /// An error with its SQLSTATE, place and hint.
 #[derive(Debug, Clone)]
-pub struct Error {
+pub struct Error(Box<Details>);
+
+// Boxed: results that are no errors, such as rows, are many, and stay small.
+#[derive(Debug, Clone)]
+struct Details {
     kind: ErrorKind,
     sqlstate: &'static str,
     message: String,
@@ -57,48 +61,52 @@ impl Error {
     }
 
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
+        Self(Box::new(Details { hint: Some(hint.into()), ..*self.0 }))
     }
 
     fn new(kind: ErrorKind, sqlstate: &'static str, message: String) -> Self {
-        Self { kind, sqlstate, message, position: None, hint: None, source: None }
+        Self(Box::new(Details { kind, sqlstate, message, position: None, hint: None, source: None }))
+    }
+
+    fn caused_by(self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self(Box::new(Details { source: Some(Arc::new(source)), ..*self.0 }))
     }
 
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
-        self.kind
+        self.0.kind
     }
 
     /// The five characters of the SQL standard, as PostgreSQL uses them.
     pub fn sqlstate(&self) -> &'static str {
-        self.sqlstate
+        self.0.sqlstate
     }
 
     /// What is wrong.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     /// Where in the statement's text.
     pub fn position(&self) -> Option<Position> {
-        self.position
+        self.0.position
     }
 
     /// What to do about it.
     pub fn hint(&self) -> Option<&str> {
-        self.hint.as_deref()
+        self.0.hint.as_deref()
     }
 
     /// The error for people: message, the line of `text` with a caret, hint. `start` is where the
     /// statement starts in `text`.
     pub fn render(&self, text: &str, start: Position) -> String {
-        let mut out = format!("ERROR {}: {}", self.sqlstate, self.message);
-        if let Some(position) = self.position
+        let mut out = format!("ERROR {}: {}", self.0.sqlstate, self.0.message);
+        if let Some(position) = self.0.position
             && let Some(excerpt) = SqlError::excerpt(text, position.within(start))
         {
             out += &format!("\n{excerpt}");
         }
-        if let Some(hint) = &self.hint {
+        if let Some(hint) = &self.0.hint {
             out += &format!("\nHINT: {hint}");
         }
         out
@@ -107,13 +115,13 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.0.message)
     }
 }
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
+        self.0.source.as_deref().map(|source| source as _)
     }
 }
 
@@ -138,14 +146,8 @@ impl From<PlanError> for Error {
             PlanErrorKind::Arithmetic => (ErrorKind::Sql, "22003"),
             _ => (ErrorKind::Sql, "42000"),
         };
-        Self {
-            kind,
-            sqlstate,
-            message: error.message.clone(),
-            position: error.position,
-            hint: error.hint.clone(),
-            source: Some(Arc::new(error)),
-        }
+        let (message, position, hint) = (error.message.clone(), error.position, error.hint.clone());
+        Self(Box::new(Details { kind, sqlstate, message, position, hint, source: Some(Arc::new(error)) }))
     }
 }
 
@@ -158,9 +160,9 @@ impl From<StatementError> for Error {
             StatementError::View { view, source } => {
                 let message = format!("materialized view '{view}' has failed: {source}");
                 let hint = Some(format!("drop it and create it again: DROP MATERIALIZED VIEW {view}"));
-                Self { message, hint, ..Self::from(source) }
+                Self(Box::new(Details { message, hint, ..*Self::from(source).0 }))
             }
-            other => Self { source: Some(Arc::new(other)), ..Self::internal("the statement cannot be run") },
+            other => Self::internal("the statement cannot be run").caused_by(other),
         }
     }
 }
@@ -169,7 +171,7 @@ impl From<StartError> for Error {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Tasks(error) => error.into(),
-            other => Self { source: Some(Arc::new(other)), ..Self::internal("the query cannot be started") },
+            other => Self::internal("the query cannot be started").caused_by(other),
         }
     }
 }
@@ -192,6 +194,7 @@ impl From<ExecError> for Error {
             ExecError::Record { .. } => Some("with on_error = 'skip' such records are counted and left out".to_owned()),
             _ => None,
         };
-        Self { kind, sqlstate, message: error.to_string(), position: None, hint, source: Some(Arc::new(error)) }
+        let message = error.to_string();
+        Self(Box::new(Details { kind, sqlstate, message, position: None, hint, source: Some(Arc::new(error)) }))
     }
 }

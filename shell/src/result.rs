@@ -175,7 +175,8 @@ impl ResultSet {
             if let Some(row) = self.waiting_row() {
                 return Ok(Some(row));
             }
-            if !self.fetch().await? {
+            // Boxed, as it is made once per batch: the future of a row stays small.
+            if !Box::pin(self.fetch()).await? {
                 return Ok(None);
             }
         }
