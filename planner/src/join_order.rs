@@ -124,10 +124,12 @@ impl Joins {
         if let Some(predicate) = conjunction(constant) {
             plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan))?);
         }
-        if plan.schema().columns() == schema.columns() {
+        let columns = schema.columns();
+        // By what the columns are and not by their names alone: a subquery may give one column the name of another.
+        if self.columns == columns && plan.schema().columns() == columns {
             return Ok(Some(plan));
         }
-        let named = self.columns.iter().zip(schema.columns()).map(|(column, name)| {
+        let named = self.columns.iter().zip(columns).map(|(column, name)| {
             let expr = Expr::Column(column.clone());
             if *column == name { expr } else { expr.alias_qualified(name.relation, name.name) }
         });

@@ -197,6 +197,8 @@ fn joins_of_several_relations_in_any_order() {
            WHERE r.k < t.k AND t.v = g.n AND r.v = 1",
             "SELECT r.id, s.id, t.id FROM r, s, t WHERE r.k < t.k AND t.v = s.v AND s.k IN (SELECT k FROM u)
            AND NOT EXISTS (SELECT 1 FROM u WHERE u.v = r.v)",
+            // A subquery whose columns have each other's names.
+            "SELECT * FROM (SELECT r.v AS k, r.k AS v FROM r JOIN s ON s.id < s.v) AS r JOIN t ON t.id = r.k",
         ],
     );
 }
