@@ -10,11 +10,12 @@ use thetis::{Connection, Driver, Response};
 use thetis_tests::{Value, block_on, rows};
 
 /// What the scripts need and this version does not do: `(script, what the error says)`.
-const NOT_YET: [(&str, &str); 4] = [
+const NOT_YET: [(&str, &str); 5] = [
     ("left_theta", "outer joins"),
     ("right_full_theta", "outer joins"),
     ("on_true_empty", "outer joins"),
     ("top_n", "LIMIT"),
+    ("semi_anti", "theta EXISTS and NOT EXISTS are not supported yet: a > l.a"),
 ];
 
 struct Database(Connection);

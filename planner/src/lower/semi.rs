@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, SchemaRef};
-use datafusion_common::{DFSchema, JoinType};
+use datafusion_common::tree_node::{Transformed, TreeNode};
+use datafusion_common::{Column, DFSchema, JoinType};
 use datafusion_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit, logical_plan};
 
 use super::{Flow, Lowering, flow_schema, volatile};
@@ -257,7 +258,23 @@ fn positive_zero(expr: ScalarExpr, data_type: &DataType) -> Result<ScalarExpr, P
 
 fn theta(conjunct: &Expr) -> PlanError {
     PlanError::unsupported(
-        format!("theta EXISTS and NOT EXISTS are not supported yet: {conjunct} is no equality of both sides"),
+        format!(
+            "theta EXISTS and NOT EXISTS are not supported yet: {} is no equality of both sides",
+            without_made_names(conjunct)
+        ),
         "for EXISTS and IN, join with the other side and use SELECT DISTINCT",
     )
+}
+
+/// `expr` without the names that the logical planner makes for subqueries.
+fn without_made_names(expr: &Expr) -> Expr {
+    let bare = expr.clone().transform(|expr| {
+        Ok(match expr {
+            Expr::Column(column) if column.relation.as_ref().is_some_and(|name| name.table().starts_with("__")) => {
+                Transformed::yes(Expr::from(Column::from_name(column.name)))
+            }
+            other => Transformed::no(other),
+        })
+    });
+    bare.map_or_else(|_| expr.clone(), |bare| bare.data)
 }
