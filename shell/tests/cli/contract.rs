@@ -1,9 +1,9 @@
 //! The binary: formats, exit codes, and what it says about bad SQL and bad data.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::{file, run, text, thetis};
+use crate::{file, interrupted, run, text, thetis};
 
 /// The SQL fails with exit code 1, and says all of this.
 fn fails(sql: &str, says: &[&str]) {
@@ -101,22 +101,7 @@ fn a_cross_product_runs_with_a_notice_and_streams_until_interrupted() {
     let numbers: String = (0..20_000).map(|n| format!("{n}\n")).collect();
     let path = file(folder.path(), "n.csv", format!("n\n{numbers}").as_bytes());
     let sql = format!("{} SELECT x.n AS x, y.n AS y FROM t AS x JOIN t AS y ON true", stream(&path, "n BIGINT", ""));
-    let mut child = thetis()
-        .args(["-c", &sql, "--format", "csv"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let mut waited = 0;
-    while child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        waited += 1;
-        assert!(waited < 200, "Ctrl-C does not end it");
-    }
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(thetis().args(["-c", &sql, "--format", "csv"]).stdout(Stdio::null()));
     assert_eq!(output.status.code(), Some(130));
     assert!(text(&output.stderr).contains("NOTICE: the query has a cross product"));
 }

@@ -1,8 +1,6 @@
 //! EXPLAIN in its formats, through the binary.
 
-use std::process::{Command, Stdio};
-
-use crate::{csv, fails, file, run, text, thetis};
+use crate::{csv, fails, file, interrupted, run, text, thetis};
 
 #[test]
 fn json_is_one_row_and_the_other_formats_have_a_row_per_line() {
@@ -41,15 +39,6 @@ fn an_interrupt_ends_a_measured_query() {
         "CREATE STREAM t (n BIGINT) WITH (path = '{path}');
          EXPLAIN ANALYZE SELECT x.n FROM t AS x JOIN t AS y ON (x.n * y.n) % 7 = 8"
     );
-    let mut child = thetis().args(["-c", &sql]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let mut waited = 0;
-    while child.try_wait().unwrap().is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        waited += 1;
-        assert!(waited < 200, "Ctrl-C does not end it");
-    }
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(thetis().args(["-c", &sql]));
     assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(130), "cancelled\n"));
 }

@@ -12,6 +12,7 @@ mod tables;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// The command.
 pub(crate) fn thetis() -> Command {
@@ -21,6 +22,20 @@ pub(crate) fn thetis() -> Command {
 /// Runs it with these arguments.
 pub(crate) fn run(args: &[&str]) -> Output {
     thetis().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Starts it, interrupts it when it is at work, and waits for its end.
+pub(crate) fn interrupted(command: &mut Command) -> Output {
+    let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let mut waited = 0;
+    while child.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(50));
+        waited += 1;
+        assert!(waited < 200, "Ctrl-C does not end it");
+    }
+    child.wait_with_output().unwrap()
 }
 
 /// Output as text.

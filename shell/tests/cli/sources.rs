@@ -1,9 +1,8 @@
 //! The binary over JSON lines and generated rows.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use crate::{csv, fails, file, run, text, thetis};
+use crate::{csv, fails, file, interrupted, run, text, thetis};
 
 fn ndjson(path: &str, columns: &str, options: &str) -> String {
     format!("CREATE STREAM t {columns} WITH (path = '{path}'{options});")
@@ -91,16 +90,7 @@ fn limit_ends_a_generator_that_never_ends() {
 #[test]
 fn a_generator_whose_rows_are_all_left_out_can_be_interrupted() {
     let sql = format!("{} SELECT COUNT(*) AS n FROM g WHERE id < 0", numbers(""));
-    let mut child = thetis().args(["-c", &sql]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let mut waited = 0;
-    while child.try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(50));
-        waited += 1;
-        assert!(waited < 200, "Ctrl-C does not end it");
-    }
-    let output = child.wait_with_output().unwrap();
+    let output = interrupted(thetis().args(["-c", &sql]).stdout(Stdio::null()));
     assert_eq!(output.status.code(), Some(130));
     assert!(text(&output.stderr).contains("cancelled"), "{}", text(&output.stderr));
 }
