@@ -62,17 +62,12 @@ impl Kind {
 
     /// The format of this name.
     fn of_format(text: &str) -> Option<Self> {
-        match text.to_lowercase().as_str() {
-            "csv" => Some(Self::Csv),
-            "ndjson" | "json" | "jsonl" => Some(Self::Ndjson),
-            "parquet" => Some(Self::Parquet),
-            _ => None,
-        }
+        options::format(text, [Self::Csv, Self::Ndjson, Self::Parquet])
     }
 
     /// The format that a path's ending tells.
     fn of_path(path: &str) -> Self {
-        path.rsplit_once('.').and_then(|(_, ending)| Self::of_format(ending)).unwrap_or(Self::Csv)
+        options::ending(path).and_then(Self::of_format).unwrap_or(Self::Csv)
     }
 
     /// Of a stream with these options.
@@ -110,16 +105,13 @@ const TABLE: [OptionRow<Draft, Kind>; 12] = [
         name: "connector",
         takes: "'file' or 'generator'",
         of: Kind::ALL,
-        set: |_, text| ["file", "generator"].iter().any(|name| text.eq_ignore_ascii_case(name)).then_some(()),
+        set: |_, text| options::named(text, &[("file", ()), ("generator", ())]),
     },
     OptionRow {
         name: "path",
         takes: "a file's path or a glob, as in 'data/*.csv'",
         of: Kind::FILES,
-        set: |draft, text| {
-            draft.path = Some(text.to_owned()).filter(|text| !text.is_empty());
-            draft.path.as_ref().map(|_| ())
-        },
+        set: |draft, text| options::path(text).map(|path| draft.path = Some(path)),
     },
     OptionRow {
         name: "format",
@@ -132,12 +124,8 @@ const TABLE: [OptionRow<Draft, Kind>; 12] = [
         takes: "'fail' or 'skip'",
         of: Kind::FILES,
         set: |draft, text| {
-            draft.on_error = match text.to_lowercase().as_str() {
-                "fail" => OnError::Fail,
-                "skip" => OnError::Skip,
-                _ => return None,
-            };
-            Some(())
+            let names = [("fail", OnError::Fail), ("skip", OnError::Skip)];
+            options::named(text, &names).map(|on_error| draft.on_error = on_error)
         },
     },
     OptionRow {
@@ -145,12 +133,9 @@ const TABLE: [OptionRow<Draft, Kind>; 12] = [
         takes: "true or false",
         of: &[Kind::Csv],
         set: |draft, text| {
-            draft.csv.header = match text.to_lowercase().as_str() {
-                "true" | "on" | "yes" | "1" => true,
-                "false" | "off" | "no" | "0" => false,
-                _ => return None,
-            };
-            Some(())
+            let yes = ["true", "on", "yes", "1"].map(|name| (name, true));
+            let no = ["false", "off", "no", "0"].map(|name| (name, false));
+            options::named(text, &[yes, no].concat()).map(|header| draft.csv.header = header)
         },
     },
     OptionRow {

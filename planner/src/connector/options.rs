@@ -25,6 +25,26 @@ impl<D, K> OptionRow<D, K> {
     }
 }
 
+/// The value of this name, in any case.
+pub(super) fn named<T: Copy>(text: &str, names: &[(&str, T)]) -> Option<T> {
+    names.iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+}
+
+/// The file format of this name or of a path's ending, given what stands for each.
+pub(super) fn format<T: Copy>(text: &str, [csv, ndjson, parquet]: [T; 3]) -> Option<T> {
+    named(text, &[("csv", csv), ("ndjson", ndjson), ("jsonl", ndjson), ("json", ndjson), ("parquet", parquet)])
+}
+
+/// The ending of a path.
+pub(super) fn ending(path: &str) -> Option<&str> {
+    path.rsplit_once('.').map(|(_, ending)| ending)
+}
+
+/// A path is any text but none.
+pub(super) fn path(text: &str) -> Option<String> {
+    Some(text.to_owned()).filter(|text| !text.is_empty())
+}
+
 /// Remembers the keys that were given.
 #[derive(Default)]
 pub(super) struct Seen(Vec<String>);

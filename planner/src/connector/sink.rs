@@ -39,14 +39,6 @@ pub enum SinkFormat {
 }
 
 impl SinkFormat {
-    const NAMES: [(&'static str, Self); 5] = [
-        ("csv", Self::Csv),
-        ("ndjson", Self::Ndjson),
-        ("jsonl", Self::Ndjson),
-        ("json", Self::Ndjson),
-        ("parquet", Self::Parquet),
-    ];
-
     /// Name as in `format = '...'`.
     pub fn name(self) -> &'static str {
         match self {
@@ -57,12 +49,12 @@ impl SinkFormat {
     }
 
     fn of(name: &str) -> Option<Self> {
-        Self::NAMES.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, format)| format)
+        options::format(name, [Self::Csv, Self::Ndjson, Self::Parquet])
     }
 
     /// The format that a path's ending names.
     fn of_path(path: &str) -> Option<Self> {
-        path.rsplit_once('.').and_then(|(_, ending)| Self::of(ending))
+        options::ending(path).and_then(Self::of)
     }
 }
 
@@ -98,45 +90,29 @@ const TABLE: [OptionRow<Draft, Connector>; 4] = [
         takes: "'file', 'stdout' or 'blackhole'",
         of: &[Connector::File, Connector::Stdout, Connector::Blackhole],
         set: |draft, text| {
-            draft.connector = Some(match text.to_lowercase().as_str() {
-                "file" => Connector::File,
-                "stdout" => Connector::Stdout,
-                "blackhole" => Connector::Blackhole,
-                _ => return None,
-            });
-            Some(())
+            let names = [("file", Connector::File), ("stdout", Connector::Stdout), ("blackhole", Connector::Blackhole)];
+            options::named(text, &names).map(|connector| draft.connector = Some(connector))
         },
     },
     OptionRow {
         name: "path",
         takes: "a file's path, as in 'out.csv'",
         of: &[Connector::File],
-        set: |draft, text| {
-            draft.path = Some(text.to_owned()).filter(|text| !text.is_empty());
-            draft.path.as_ref().map(|_| ())
-        },
+        set: |draft, text| options::path(text).map(|path| draft.path = Some(path)),
     },
     OptionRow {
         name: "format",
         takes: "'csv', 'ndjson' or 'parquet'",
         of: &[Connector::File, Connector::Stdout],
-        set: |draft, text| {
-            draft.format = Some(SinkFormat::of(text)?);
-            Some(())
-        },
+        set: |draft, text| SinkFormat::of(text).map(|format| draft.format = Some(format)),
     },
     OptionRow {
         name: "if_exists",
         takes: "'append', 'replace' or 'fail'",
         of: &[Connector::File],
         set: |draft, text| {
-            draft.if_exists = Some(match text.to_lowercase().as_str() {
-                "append" => IfExists::Append,
-                "replace" => IfExists::Replace,
-                "fail" => IfExists::Fail,
-                _ => return None,
-            });
-            Some(())
+            let names = [("append", IfExists::Append), ("replace", IfExists::Replace), ("fail", IfExists::Fail)];
+            options::named(text, &names).map(|if_exists| draft.if_exists = Some(if_exists))
         },
     },
 ];
