@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use thetis_executor::frame::FRAME_ROWS;
-use thetis_executor::join::index::{Candidates, Cursor, HashIndex, LocalIndex, Probe, SortedIndex};
+use thetis_executor::join::index::{Candidates, Cursor, Grid, HashIndex, LocalIndex, Probe, SortedIndex};
 use thetis_executor::join::keys::{Keys, Ranges};
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
@@ -18,14 +18,16 @@ fn scatter(row: usize) -> u64 {
 
 /// Keys of the rows `first ..` of a join on a band.
 fn band_keys(first: usize, rows: usize) -> Keys {
-    let keys = (first..first + rows).map(|row| Some(scatter(row) as i64)).collect();
-    Keys { rows, prefixes: None, ranges: Some(Ranges::Exact(keys)), null: vec![false; rows] }
+    let keys = (first..first + rows).map(|row| scatter(row) as i64).collect();
+    let mut keys = Keys { rows, ranges: vec![Ranges::Exact(keys)], sure: true, ..Keys::default() };
+    keys.sort();
+    keys
 }
 
 /// Keys of the rows `first ..` of a join on an equality.
 fn equality_keys(first: usize, rows: usize) -> Keys {
     let prefixes = (first..first + rows).map(scatter).collect();
-    Keys { rows, prefixes: Some(prefixes), ranges: None, null: vec![false; rows] }
+    Keys { rows, prefixes: Some(prefixes), ..Keys::default() }
 }
 
 /// All rows, frame by frame: (first row, keys).
@@ -53,7 +55,7 @@ fn probe_all(index: &impl LocalIndex, keys: &Keys) -> usize {
     }
 }
 
-fn bench<I: LocalIndex>(criterion: &mut Criterion, name: &str, empty: fn() -> I, keys: fn(usize, usize) -> Keys) {
+fn bench<I: LocalIndex>(criterion: &mut Criterion, name: &str, empty: impl Fn() -> I + Copy, keys: fn(usize, usize) -> Keys) {
     let frames = frames(keys);
     let mut group = criterion.benchmark_group(name);
     group.sample_size(20);
@@ -71,7 +73,10 @@ fn bench<I: LocalIndex>(criterion: &mut Criterion, name: &str, empty: fn() -> I,
 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
-    let sorted = || SortedIndex::new(Side::Left, Bounds::Exact { lower: Some(-5), upper: Some(5) });
+    let band = Bounds::Exact { lower: Some(-5), upper: Some(5) };
+    let grid = move || Grid::new(Side::Left, [band]).expect("a band");
+    let sorted = move || SortedIndex::new(Side::Left, &[band]);
+    bench(&mut criterion, "grid", grid, band_keys);
     bench(&mut criterion, "sorted index", sorted, band_keys);
     bench(&mut criterion, "hash index", HashIndex::default, equality_keys);
     criterion.final_summary();

@@ -6,86 +6,42 @@
 
 mod accumulator;
 mod groups;
+mod partial;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::array::{ArrayRef, UInt32Array};
 use arrow::compute::take;
-use arrow::datatypes::{DataType, Float32Type, Float64Type, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef};
 use arrow::row::{RowConverter, SortField};
-use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{Aggregate, AggregateCall};
+use thetis_planner::physical::{Aggregate, Phase};
 
-use self::accumulator::{Accumulator, Update, accumulator_for};
-use self::groups::Groups;
+pub(crate) use self::groups::Groups;
+pub(crate) use self::partial::{Partial, PartialAggregation};
+use self::table::{Inputs, Table, key_types};
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
 use crate::operator::{Operator, Step};
-use crate::steps::{batch_of, compile_all, evaluate, mask};
+use crate::steps::batch_of;
 
 /// One task of an aggregate.
 #[derive(Debug)]
 pub(crate) struct Aggregation {
     spec: Arc<Aggregate>,
     output: SchemaRef,
-    keys: Vec<Arc<dyn PhysicalExpr>>,
-    inputs: Vec<Inputs>,
+    /// What is read of rows; the last of two phases reads states.
+    inputs: Option<Inputs>,
+    key_types: Vec<DataType>,
     base: Table,
     open: BTreeMap<Epoch, Table>,
     /// The output row last emitted for each group of the base, as row bytes.
     emitted: Vec<Option<Box<[u8]>>>,
     converter: RowConverter,
-    /// Group keys as row bytes; absent for a global aggregate.
-    key_converter: Option<RowConverter>,
     closing: Option<Closing>,
     closed: Epoch,
     to_close: Epoch,
-}
-
-/// What a call reads of a row.
-#[derive(Debug)]
-struct Inputs {
-    values: Vec<Arc<dyn PhysicalExpr>>,
-    order: Vec<Arc<dyn PhysicalExpr>>,
-    filter: Option<Arc<dyn PhysicalExpr>>,
-}
-
-impl Inputs {
-    fn new(call: &AggregateCall, input: &SchemaRef) -> Result<Self, ExecError> {
-        let order: Vec<ScalarExpr> = call.order.iter().map(|key| key.expr.clone()).collect();
-        Ok(Self {
-            values: compile_all(&call.arguments, input)?,
-            order: compile_all(&order, input)?,
-            filter: compile_all(call.filter.as_slice(), input)?.pop(),
-        })
-    }
-
-    /// Gives the rows of a frame to the call's accumulator.
-    fn update(&self, frame: &Frame, groups: &[u32], accumulator: &mut dyn Accumulator) -> Result<(), ExecError> {
-        let columns = |exprs: &[Arc<dyn PhysicalExpr>]| {
-            exprs.iter().map(|expr| evaluate(expr, &frame.batch).map(canonical_floats)).collect::<Result<Vec<_>, _>>()
-        };
-        let (values, order) = (columns(&self.values)?, columns(&self.order)?);
-        let filter = self.filter.as_ref().map(|filter| mask(filter, &frame.batch)).transpose()?;
-        // NULL itself is a column without a bitmap.
-        let nulls: Vec<_> = values.iter().filter_map(|values| values.logical_nulls()).collect();
-        let kept = |row: usize| {
-            filter.as_ref().is_none_or(|filter| filter.value(row)) && nulls.iter().all(|nulls| nulls.is_valid(row))
-        };
-        let rows: Vec<u32> = (0..frame.rows()).filter(|row| kept(*row)).map(|row| row as u32).collect();
-        let weights = frame.weights.as_deref();
-        accumulator.update(&Update { values: &values, order: &order, rows: &rows, groups, weights })
-    }
-}
-
-/// Groups with the number of their rows and their accumulators.
-#[derive(Debug)]
-struct Table {
-    groups: Groups,
-    rows: Vec<i64>,
-    accumulators: Vec<Box<dyn Accumulator>>,
 }
 
 /// An epoch that is being emitted: the groups that it changed.
@@ -96,48 +52,17 @@ struct Closing {
     next: usize,
 }
 
-impl Table {
-    fn new(spec: &Aggregate) -> Result<Self, ExecError> {
-        let accumulators = spec.aggregates.iter().map(|call| accumulator_for(call, &spec.input, spec.input_retracts));
-        Ok(Self { groups: Groups::default(), rows: Vec::new(), accumulators: accumulators.collect::<Result<_, _>>()? })
-    }
-
-    fn resize(&mut self) {
-        let count = self.groups.len();
-        self.rows.resize(count, 0);
-        self.accumulators.iter_mut().for_each(|accumulator| accumulator.resize(count));
-    }
-
-    /// Adds `other` to this one; the groups that it touched, as numbered here.
-    fn merge(&mut self, other: &Self) -> Result<Vec<u32>, ExecError> {
-        let map: Vec<u32> =
-            (0..other.groups.len() as u32).map(|group| self.groups.intern(other.groups.key(group))).collect();
-        self.resize();
-        for (from, to) in map.iter().enumerate() {
-            self.rows[*to as usize] += other.rows[from];
-        }
-        for (own, others) in self.accumulators.iter_mut().zip(&other.accumulators) {
-            own.merge(others.as_ref(), &map)?;
-        }
-        Ok(map)
-    }
-}
-
 impl Aggregation {
     pub(crate) fn new(spec: Arc<Aggregate>, output: SchemaRef) -> Result<Self, ExecError> {
-        let inputs = spec.aggregates.iter().map(|call| Inputs::new(call, &spec.input));
-        let inputs = inputs.collect::<Result<_, ExecError>>()?;
         let fields: Vec<_> = output.fields().iter().map(|f| SortField::new(f.data_type().clone())).collect();
-        let key_fields = fields[..spec.groups.len()].to_vec();
-        let key_converter = (!key_fields.is_empty()).then(|| RowConverter::new(key_fields)).transpose()?;
+        let key_types = key_types(&spec, &output)?;
         Ok(Self {
-            keys: compile_all(&spec.groups, &spec.input)?,
-            inputs,
-            base: Table::new(&spec)?,
+            inputs: (spec.phase != Phase::Final).then(|| Inputs::new(&spec)).transpose()?,
+            base: Table::new(&spec, &key_types)?,
+            key_types,
             open: BTreeMap::new(),
             emitted: Vec::new(),
             converter: RowConverter::new(fields)?,
-            key_converter,
             closing: None,
             closed: Epoch::NONE,
             to_close: Epoch::NONE,
@@ -148,25 +73,43 @@ impl Aggregation {
 
     /// Rows of the base's groups as they are now.
     fn current(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
-        let mut columns = self.group_columns(groups)?;
+        let mut columns = self.base.groups.columns(groups)?;
         for accumulator in &self.base.accumulators {
             columns.push(accumulator.values(groups)?);
         }
         Ok(columns)
     }
 
-    fn group_columns(&self, groups: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
-        let Some(converter) = &self.key_converter else {
-            return Ok(Vec::new());
-        };
-        let parser = converter.parser();
-        Ok(converter.convert_rows(groups.iter().map(|group| parser.parse(self.base.groups.key(*group))))?)
+    fn close(&mut self) -> Result<bool, ExecError> {
+        if self.spec.at_end { self.close_at_end() } else { self.close_next() }
+    }
+
+    /// Takes in what has closed; all groups are to be emitted when the input has ended.
+    fn close_at_end(&mut self) -> Result<bool, ExecError> {
+        while let Some(entry) = self.open.first_entry().filter(|entry| *entry.key() <= self.to_close) {
+            let (epoch, table) = entry.remove_entry();
+            self.base.merge(&table)?;
+            self.closed = self.closed.max(epoch);
+        }
+        if self.to_close < Epoch::END {
+            self.closed = self.to_close;
+            return Ok(false);
+        }
+        if self.spec.groups.is_empty() {
+            self.base.global_group()?;
+        }
+        let changed: Vec<u32> = (0..self.base.groups.len() as u32).collect();
+        self.emitted.resize(changed.len(), None);
+        let epoch = self.closed.max(Epoch::FIRST);
+        self.closed = Epoch::END;
+        self.closing = Some(Closing { epoch, changed, next: 0 });
+        Ok(true)
     }
 
     /// Starts to close the next epoch up to `to_close` that has changes.
     fn close_next(&mut self) -> Result<bool, ExecError> {
         // A global aggregate has its row from the first epoch on, with or without input.
-        let first = self.keys.is_empty() && self.closed == Epoch::NONE && self.to_close >= Epoch::FIRST;
+        let first = self.spec.groups.is_empty() && self.closed == Epoch::NONE && self.to_close >= Epoch::FIRST;
         let next = self.open.keys().next().copied().filter(|epoch| *epoch <= self.to_close);
         let (epoch, table) = match next {
             Some(epoch) if !first || epoch == Epoch::FIRST => (epoch, self.open.remove(&epoch)),
@@ -181,8 +124,7 @@ impl Aggregation {
             None => Vec::new(),
         };
         if first && changed.is_empty() {
-            changed.push(self.base.groups.intern(&[]));
-            self.base.resize();
+            changed.push(self.base.global_group()?);
         }
         self.emitted.resize(self.base.groups.len(), None);
         self.closed = epoch;
@@ -196,7 +138,7 @@ impl Aggregation {
         let end = closing.changed.len().min(closing.next + FRAME_ROWS / 2);
         let groups = &closing.changed[closing.next..end];
         closing.next = end;
-        let global = self.keys.is_empty();
+        let global = self.spec.groups.is_empty();
         let (live, dead): (Vec<u32>, Vec<u32>) =
             groups.iter().partition(|group| global || self.base.rows[**group as usize] > 0);
         if let Some(group) = dead.iter().find(|group| self.base.rows[**group as usize] < 0) {
@@ -248,45 +190,16 @@ impl Aggregation {
     }
 }
 
-/// Floats that are equal become the same: -0.0 is 0.0, and there is one NaN.
-fn canonical_floats(array: ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Float64 => {
-            let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
-            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(canonical))
-        }
-        DataType::Float32 => {
-            let canonical = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
-            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(canonical))
-        }
-        _ => array,
-    }
-}
-
 impl Operator for Aggregation {
     fn on_frame(&mut self, _port: u8, frame: Frame) -> Result<(), ExecError> {
-        let rows = frame.rows();
         let table = match self.open.entry(frame.epoch) {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Table::new(&self.spec)?),
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(Table::new(&self.spec, &self.key_types)?),
         };
-        let groups: Vec<u32> = match &self.key_converter {
-            None => vec![table.groups.intern(&[]); rows],
-            Some(converter) => {
-                let key = |key| evaluate(key, &frame.batch).map(canonical_floats);
-                let keys = self.keys.iter().map(key).collect::<Result<Vec<_>, _>>()?;
-                let keys = converter.convert_columns(&keys)?;
-                keys.iter().map(|key| table.groups.intern(key.data())).collect()
-            }
-        };
-        table.resize();
-        for (row, group) in groups.iter().enumerate() {
-            table.rows[*group as usize] += frame.weight(row);
+        match &self.inputs {
+            Some(inputs) => inputs.update(&frame, table),
+            None => table.merge_states(frame.batch.columns(), self.key_types.len(), frame.rows()),
         }
-        for (inputs, accumulator) in self.inputs.iter().zip(&mut table.accumulators) {
-            inputs.update(&frame, &groups, accumulator.as_mut())?;
-        }
-        Ok(())
     }
 
     fn on_progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
@@ -297,7 +210,7 @@ impl Operator for Aggregation {
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
         let mut closing = match self.closing.take() {
             Some(closing) => closing,
-            None if self.closed < self.to_close && self.close_next()? => match self.closing.take() {
+            None if self.closed < self.to_close && self.close()? => match self.closing.take() {
                 Some(closing) => closing,
                 None => return Ok(Step::Idle),
             },

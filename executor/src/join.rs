@@ -2,7 +2,9 @@
 //! [local index](index::LocalIndex) per side.
 
 pub(crate) mod cell;
+pub(crate) mod fold;
 pub mod index;
 pub mod keys;
+mod runs;
 pub(crate) mod scan;
 pub mod store;

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use thetis_planner::connector::SourceSpec;
-use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Source};
+use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Phase, Source};
 use tokio::sync::mpsc;
 
-use crate::aggregate::Aggregation;
+use crate::aggregate::{Aggregation, PartialAggregation};
 use crate::counters::{EdgeCounters, Meter, QueryCounters, TaskCounters};
 use crate::error::ExecError;
 use crate::join::cell::Cell;
@@ -138,6 +138,12 @@ pub fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, Exec
     let schema = Arc::clone(&operator.schema);
     Ok(match &operator.kind {
         OperatorKind::Join(join) => Box::new(Cell::new(Arc::new(join.as_ref().clone()), schema)?),
+        OperatorKind::Aggregate(aggregate) if matches!(aggregate.phase, Phase::Partial(_)) => {
+            let taken = dag.inputs(id).into_values().flatten().next();
+            let taken = taken.map(|edge| Arc::clone(dag.taken_schema(edge)));
+            let taken = taken.ok_or_else(|| ExecError::Internal("an aggregate without input".to_owned()))?;
+            Box::new(PartialAggregation::new(aggregate.clone(), &taken, schema)?)
+        }
         OperatorKind::Aggregate(aggregate) => Box::new(Aggregation::new(Arc::new(aggregate.clone()), schema)?),
         OperatorKind::Sink(sink) => sink_for(sink, schema, operator.retracts)?,
         OperatorKind::Source(_) => {
@@ -195,7 +201,7 @@ impl<'a> Wiring<'a> {
         for (number, edge) in self.dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {
             let sender = self.dag.operator(id);
             let receiver = self.dag.operator(edge.to);
-            let schema = edge.steps.iter().rev().find_map(|step| step.schema()).unwrap_or(&sender.schema);
+            let schema = self.dag.taken_schema(edge);
             // A row and its delete may come from different senders, and must meet in one cell.
             let (layout, retracts) = match &receiver.kind {
                 OperatorKind::Join(join) => (Some(&join.layout), join.retracts[usize::from(edge.port)]),

@@ -1,7 +1,7 @@
 //! How the rows of an edge choose their target tasks.
 //!
-//! Invariant: a `gather` or `hash` route delivers every row exactly once; a `matrix` route
-//! delivers it to each cell that the layout names for one of its units, once per unit.
+//! Invariant: a `gather`, `spread` or `hash` route delivers every row exactly once; a `matrix` route
+//! delivers it once to each cell that the layout names for one of its units.
 
 use std::sync::Arc;
 
@@ -43,6 +43,7 @@ pub fn route_for(
 ) -> Result<Box<dyn Route + Sync>, ExecError> {
     Ok(match exchange {
         Exchange::Gather => Box::new(Gather),
+        Exchange::Spread => Box::new(Spread { next: seed % tasks, tasks }),
         Exchange::Hash(_) if tasks == 1 => Box::new(Gather),
         Exchange::Hash(keys) => Box::new(Hash { keys: compile_all(keys, schema)?, tasks }),
         Exchange::Matrix(side) => {
@@ -72,6 +73,22 @@ impl Route for Gather {
     fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
         let rows = frame.rows();
         out.push((0, frame));
+        Ok(rows)
+    }
+}
+
+/// One frame to each task in turn.
+#[derive(Debug)]
+struct Spread {
+    next: u32,
+    tasks: u32,
+}
+
+impl Route for Spread {
+    fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
+        let rows = frame.rows();
+        out.push((self.next, frame));
+        self.next = (self.next + 1) % self.tasks;
         Ok(rows)
     }
 }
@@ -246,6 +263,10 @@ impl Route for Matrix {
             let slice = slices[row as usize];
             let number = first_share[region] + layout.regions[region].share(side, slice);
             let share = &mut shares[number as usize];
+            // Pairs meet by the cell: a second bucket of the same cell has nothing to add.
+            if share.rows.last() == Some(&row) {
+                return;
+            }
             share.rows.push(row);
             share.buckets.push(bucket);
             share.slices.push(slice);

@@ -158,6 +158,18 @@ fn unnest(
 ) -> Result<(), ExecError> {
     let elements =
         lists.iter().map(|column| Elements::of(frame.batch.column(*column))).collect::<Result<Vec<_>, _>>()?;
+    if let [list] = elements.as_slice()
+        && frame.batch.num_columns() == 1
+        && frame.weights.is_none()
+        && let Some(values) = list.in_a_row(keep_empty)
+    {
+        for start in (0..values.len()).step_by(FRAME_ROWS) {
+            let values = values.slice(start, FRAME_ROWS.min(values.len() - start));
+            let rows = values.len();
+            out.push(frame.with_rows(batch_of(schema, vec![values], rows)?, None));
+        }
+        return Ok(());
+    }
     let mut rows: Vec<u32> = Vec::new();
     let mut positions: Vec<Vec<Option<u32>>> = vec![Vec::new(); lists.len()];
     for row in 0..frame.rows() {
@@ -245,6 +257,15 @@ impl Elements {
 
     fn range(&self, row: usize) -> std::ops::Range<u32> {
         self.ranges[row].clone()
+    }
+
+    /// All elements, if they stand in the order of the rows and no row needs one of its own.
+    fn in_a_row(&self, keep_empty: bool) -> Option<ArrayRef> {
+        let first = self.ranges.first()?.start;
+        let end = self.ranges.iter().try_fold(first, |end, range| {
+            (range.start == end && !(keep_empty && range.is_empty())).then_some(range.end)
+        })?;
+        Some(self.values.slice(first as usize, (end - first) as usize))
     }
 }
 

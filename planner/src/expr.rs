@@ -334,16 +334,26 @@ impl ScalarExpr {
     /// The same expression over other column positions.
     #[must_use]
     pub fn map_columns(&self, map: &impl Fn(u32) -> u32) -> Self {
-        let boxed = |e: &Self| Box::new(e.map_columns(map));
-        let many = |exprs: &[Self]| exprs.iter().map(|e| e.map_columns(map)).collect();
+        self.replace_columns(&|column| Self::Column(map(column)))
+    }
+
+    /// The same expression over these expressions in place of the columns.
+    #[must_use]
+    pub(crate) fn with_columns(&self, columns: &[Self]) -> Self {
+        self.replace_columns(&|column| columns[column as usize].clone())
+    }
+
+    fn replace_columns(&self, map: &impl Fn(u32) -> Self) -> Self {
+        let boxed = |e: &Self| Box::new(e.replace_columns(map));
+        let many = |exprs: &[Self]| exprs.iter().map(|e| e.replace_columns(map)).collect();
         match self {
-            Self::Column(index) => Self::Column(map(*index)),
+            Self::Column(index) => map(*index),
             Self::Literal(literal) => Self::Literal(literal.clone()),
             Self::Binary { op, left, right } => Self::Binary { op: op.clone(), left: boxed(left), right: boxed(right) },
             Self::Unary(unary, e) => Self::Unary(*unary, boxed(e)),
             Self::Case { operand, branches, otherwise } => Self::Case {
                 operand: operand.as_deref().map(boxed),
-                branches: branches.iter().map(|(when, then)| (when.map_columns(map), then.map_columns(map))).collect(),
+                branches: branches.iter().map(|(when, then)| (when.replace_columns(map), then.replace_columns(map))).collect(),
                 otherwise: otherwise.as_deref().map(boxed),
             },
             Self::Cast { expr, to, safe } => Self::Cast { expr: boxed(expr), to: to.clone(), safe: *safe },

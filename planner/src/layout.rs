@@ -120,12 +120,12 @@ impl Grid {
         key.div_euclid(i128::from(self.width))
     }
 
-    /// Expected buckets that a row of the other side is copied to: the cells that its band
-    /// touches, less those that hash to the same bucket.
-    pub fn expected_copies(&self) -> f64 {
+    /// Expected copies of a row of the other side: the grid cells that its band touches, less those
+    /// that hash to the same one of `cells` cells of the join.
+    pub fn expected_copies(&self, cells: u32) -> f64 {
         let touched = 1.0 + (self.upper - self.lower) as f64 / self.width as f64;
-        let buckets = f64::from(BUCKETS);
-        buckets * (1.0 - (1.0 - 1.0 / buckets).powf(touched))
+        let cells = f64::from(cells);
+        cells * (1.0 - (1.0 - 1.0 / cells).powf(touched))
     }
 }
 
@@ -168,8 +168,8 @@ impl Layout {
             }
             Partitioning::Key { .. } => [1.0, 1.0],
             Partitioning::Grid(grid) => match grid.home {
-                Side::Left => [1.0, grid.expected_copies()],
-                Side::Right => [grid.expected_copies(), 1.0],
+                Side::Left => [1.0, grid.expected_copies(self.cells())],
+                Side::Right => [grid.expected_copies(self.cells()), 1.0],
             },
         }
     }

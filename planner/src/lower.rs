@@ -4,6 +4,7 @@ mod aggregate;
 mod join;
 mod prune;
 mod semi;
+mod split;
 mod top;
 mod volatile;
 
@@ -78,6 +79,8 @@ pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> 
     lowering.add_sources(plan, output)?;
     lowering.add_top(plan, output)?;
     lowering.prune_joins();
+    lowering.split_aggregates();
+    lowering.defer_results();
     let epochs = match settings.epoch_rows {
         Some(rows) => EpochPolicy::Rows(rows.get()),
         None => EpochPolicy::Interval(settings.epoch_interval),

@@ -14,13 +14,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use crate::connector::SourceSpec;
 use crate::expr::ScalarExpr;
 use crate::layout::Layout;
 use crate::theta::{ConditionClass, Range};
+
+mod aggregate;
+
+pub use aggregate::{Aggregate, AggregateCall, AggregateFunction, Fold, FoldCall, FoldSide, PairAggregate, Phase};
 
 /// Position of an operator in [`Dag::operators`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -152,10 +156,14 @@ pub struct Join {
     pub condition: Vec<ScalarExpr>,
     /// Equality keys: (over the left columns, over the right columns).
     pub equality: Vec<(ScalarExpr, ScalarExpr)>,
-    /// The range that the local index is sorted by.
-    pub range: Option<Range>,
-    /// Positions of the pair's columns that go out.
+    /// Ranges that all pairs lie in, the one that drives the local index first.
+    pub ranges: Vec<Range>,
+    /// The equality keys and the ranges say all that the condition says (see [`Range::tight`]).
+    pub covered: bool,
+    /// Positions of the pair's columns that go out, or into [`Self::aggregate`].
     pub output: Vec<u32>,
+    /// Cells emit the partial aggregate of their pairs, not the pairs.
+    pub aggregate: Option<PairAggregate>,
     /// Which cell gets which rows.
     pub layout: Layout,
     /// What the planner saw and why it chose: for EXPLAIN.
@@ -165,11 +173,13 @@ pub struct Join {
 impl Join {
     /// What the local index of a cell is sorted or hashed by.
     pub fn local_index(&self) -> LocalIndexKind {
-        match (self.equality.is_empty(), self.range.is_some()) {
-            (false, false) => LocalIndexKind::Hash,
-            (false, true) => LocalIndexKind::HashSorted,
-            (true, true) => LocalIndexKind::Sorted,
-            (true, false) => LocalIndexKind::Scan,
+        match (self.equality.is_empty(), self.ranges.first()) {
+            // The second of two bands halves what the first one leaves, and again.
+            _ if self.ranges.get(1).is_some_and(|range| range.bounds.is_band()) => LocalIndexKind::Grid,
+            (false, None) => LocalIndexKind::Hash,
+            (false, Some(_)) => LocalIndexKind::HashSorted,
+            (true, Some(_)) => LocalIndexKind::Sorted,
+            (true, None) => LocalIndexKind::Scan,
         }
     }
 }
@@ -177,6 +187,8 @@ impl Join {
 /// The structures in which a cell finds its candidate pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalIndexKind {
+    /// Cells about as wide as two bands are.
+    Grid,
     /// Equality keys only.
     Hash,
     /// Sorted by a range within each equality key.
@@ -215,104 +227,6 @@ pub struct Alternative {
     pub cell_rows: Option<f64>,
     /// What is to be known about it.
     pub note: String,
-}
-
-/// GROUP BY and aggregate functions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Aggregate {
-    /// Columns of the input.
-    pub input: SchemaRef,
-    /// Group keys; none means one group that always has a row.
-    pub groups: Vec<ScalarExpr>,
-    /// The aggregates; the output is the groups, then these.
-    pub aggregates: Vec<AggregateCall>,
-    /// The input can have deletes.
-    pub input_retracts: bool,
-}
-
-/// One aggregate function.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct AggregateCall {
-    /// Which function.
-    pub function: AggregateFunction,
-    /// Its arguments, without STRING_AGG's delimiter; none for `COUNT(*)`. Rows in which one is NULL
-    /// are left out.
-    pub arguments: Vec<ScalarExpr>,
-    /// `DISTINCT`.
-    pub distinct: bool,
-    /// `ORDER BY` of STRING_AGG; the others do not depend on an order.
-    pub order: Vec<SortKey>,
-    /// What STRING_AGG writes between two values.
-    pub delimiter: Option<String>,
-    /// `FILTER (WHERE ...)`.
-    pub filter: Option<ScalarExpr>,
-    /// Type of the result.
-    pub output: DataType,
-}
-
-/// The aggregate functions, all exact under deletes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AggregateFunction {
-    /// Rows, or rows with a value.
-    Count,
-    /// Sum.
-    Sum,
-    /// Mean.
-    Avg,
-    /// Least value.
-    Min,
-    /// Greatest value.
-    Max,
-    /// Standard deviation of a sample.
-    StddevSamp,
-    /// Standard deviation of a population.
-    StddevPop,
-    /// Variance of a sample.
-    VarSamp,
-    /// Variance of a population.
-    VarPop,
-    /// Whether all are true.
-    BoolAnd,
-    /// Whether any is true.
-    BoolOr,
-    /// Values in a row, with a delimiter between them.
-    StringAgg,
-}
-
-impl AggregateFunction {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Count,
-        Self::Sum,
-        Self::Avg,
-        Self::Min,
-        Self::Max,
-        Self::StddevSamp,
-        Self::StddevPop,
-        Self::VarSamp,
-        Self::VarPop,
-        Self::BoolAnd,
-        Self::BoolOr,
-        Self::StringAgg,
-    ];
-
-    /// SQL name, lower case: that of the function in the library.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Count => "count",
-            Self::Sum => "sum",
-            Self::Avg => "avg",
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::StddevSamp => "stddev",
-            Self::StddevPop => "stddev_pop",
-            Self::VarSamp => "var",
-            Self::VarPop => "var_pop",
-            Self::BoolAnd => "bool_and",
-            Self::BoolOr => "bool_or",
-            Self::StringAgg => "string_agg",
-        }
-    }
 }
 
 /// The end of the query.
@@ -415,6 +329,8 @@ impl Step {
 pub enum Exchange {
     /// All to task 0.
     Gather,
+    /// Frame by frame to one task after the other: for work that any task can do.
+    Spread,
     /// By the hash of these keys.
     Hash(Vec<ScalarExpr>),
     /// To the cells that the layout of the receiving join says, for this side of it.
@@ -452,6 +368,11 @@ impl Dag {
             OperatorKind::Aggregate(_) => format!("aggregate {id}"),
             OperatorKind::Sink(_) => format!("sink {id}"),
         }
+    }
+
+    /// Columns of the rows that the receiver of an edge takes.
+    pub fn taken_schema<'a>(&'a self, edge: &'a Edge) -> &'a SchemaRef {
+        edge.steps.iter().rev().find_map(Step::schema).unwrap_or(&self.operator(edge.from).schema)
     }
 
     /// Edges into `id`, by port.

@@ -31,7 +31,18 @@ pub struct Range {
     pub right: IndexKey,
     /// What L - R must be in.
     pub bounds: Bounds,
+    /// The range says all that its conjuncts say, as long as no key is beyond [`SURE`]: pairs inside
+    /// need no further look. Of floats, those that are inside by more than the error of the keys.
+    pub tight: bool,
 }
+
+/// Terms of whole keys are sure up to this size, and up to this divided by half of their number if
+/// there are more than two in both keys together: with a bound of at most [`SURE_BOUND`], no
+/// arithmetic of 64 bits on them overflows.
+pub const SURE: i64 = 3_000_000_000_000_000_000;
+
+/// See [`SURE`].
+const SURE_BOUND: i64 = 2_000_000_000_000_000_000;
 
 /// Bounds of L - R, inclusive; an absent bound is none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -94,7 +105,7 @@ impl Bounds {
 }
 
 /// A key of one side: the sum of `factor * expr`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct IndexKey {
     /// The terms.
     pub terms: Vec<Term>,
@@ -161,6 +172,8 @@ pub struct Analysis {
     pub equality: Vec<(ScalarExpr, ScalarExpr)>,
     /// Ranges, the most selective kind first.
     pub ranges: Vec<Range>,
+    /// The equality keys and the ranges, which are tight, say all that the condition says.
+    pub covered: bool,
 }
 
 /// The two inputs of a join, as the analysis sees them.
@@ -207,6 +220,7 @@ pub(crate) struct RawRange {
     pub(crate) left: RawKey,
     pub(crate) right: RawKey,
     pub(crate) bounds: Bounds,
+    pub(crate) tight: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -241,6 +255,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
     let mut classes = Vec::new();
     let mut equality = Vec::new();
     let mut ranges: Vec<(RawRange, AtomClass)> = Vec::new();
+    let mut covered = true;
     for atom in conjuncts.iter().flat_map(atoms) {
         if let Some((left, right)) = equality_keys(&atom, inputs) {
             equality.push((ScalarExpr::of(&left, inputs.left)?, ScalarExpr::of(&right, inputs.right)?));
@@ -251,6 +266,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
         if found.is_empty() {
             classes.push(AtomClass::Residual);
         }
+        covered &= !found.is_empty() && found.iter().all(|(range, _)| range.tight);
         for (range, class) in found {
             merge(&mut ranges, range, class);
         }
@@ -265,9 +281,11 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
             left: range.left.lower(inputs.schema(Side::Left))?,
             right: range.right.lower(inputs.schema(Side::Right))?,
             bounds: range.bounds,
+            tight: range.tight,
         })
     });
-    Ok(Analysis { class: ConditionClass(classes), equality, ranges: ranges.collect::<Result<_, PlanError>>()? })
+    let ranges = ranges.collect::<Result<_, PlanError>>()?;
+    Ok(Analysis { class: ConditionClass(classes), equality, ranges, covered })
 }
 
 /// Joins a range to one over the same keys, if there is one: two inequalities make a band.
@@ -278,6 +296,7 @@ fn merge(ranges: &mut Vec<(RawRange, AtomClass)>, range: RawRange, class: AtomCl
             && let Some(both) = present.bounds.and(range.bounds)
         {
             present.bounds = both;
+            present.tight &= range.tight;
             if both.is_band() && *present_class == AtomClass::Inequality {
                 *present_class = AtomClass::Band;
             }

@@ -95,7 +95,10 @@ fn a_scan_examines_every_pair() {
         let measured = measure(&definitions, &settings, sql, Output::Changes);
         let pairs = total(&measured, 2).join.unwrap();
         assert_eq!((pairs.examined, pairs.kept), (50_000, expected), "{settings:?}");
-        assert_eq!((total(&measured, 3).rows_in, measured.rows_out), (expected, total(&measured, 4).rows_out));
+        // Cells count their pairs: what goes on is one row of each per epoch.
+        let counts = total(&measured, 2).rows_out;
+        assert!((1..=6).contains(&counts), "{counts} rows");
+        assert_eq!((total(&measured, 3).rows_in, measured.rows_out), (counts, total(&measured, 4).rows_out));
     }
 }
 

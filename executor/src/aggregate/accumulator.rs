@@ -36,19 +36,41 @@ pub(super) struct Update<'a> {
     /// The keys of the call's ORDER BY.
     pub(super) order: &'a [ArrayRef],
     /// The rows that count: those with all arguments, and for which the filter holds.
-    pub(super) rows: &'a [u32],
-    /// The group of every row.
-    pub(super) groups: &'a [u32],
+    pub(super) rows: Selected<'a>,
+    /// The group of every row; absent means group 0.
+    pub(super) groups: Option<&'a [u32]>,
     /// The weight of every row; absent means 1.
     pub(super) weights: Option<&'a [i64]>,
+}
+
+/// Some of the rows of a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Selected<'a> {
+    /// So many, all.
+    All(usize),
+    /// These.
+    Rows(&'a [u32]),
+}
+
+impl Selected<'_> {
+    fn len(self) -> usize {
+        match self {
+            Self::All(rows) => rows,
+            Self::Rows(rows) => rows.len(),
+        }
+    }
 }
 
 impl Update<'_> {
     /// Group, weight and position of the rows that count.
     fn each(&self) -> impl Iterator<Item = (usize, i64, usize)> + '_ {
-        self.rows.iter().map(|row| {
-            let row = *row as usize;
-            (self.groups[row] as usize, self.weights.map_or(1, |weights| weights[row]), row)
+        (0..self.rows.len()).map(|i| {
+            let row = match self.rows {
+                Selected::All(_) => i,
+                Selected::Rows(rows) => rows[i] as usize,
+            };
+            let group = self.groups.map_or(0, |groups| groups[row] as usize);
+            (group, self.weights.map_or(1, |weights| weights[row]), row)
         })
     }
 
@@ -65,6 +87,19 @@ pub(super) trait Accumulator: Send + Debug {
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError>;
     /// Adds the groups of another accumulator of the same kind; `map` gives their numbers here.
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError>;
+    /// The state of all groups, as columns that [`Self::merge_state`] takes (see
+    /// [`AggregateCall::state_types`]).
+    fn state(&self) -> Result<Vec<ArrayRef>, ExecError> {
+        Err(ExecError::Internal("an aggregate that cannot be split".to_owned()))
+    }
+    /// Columns of [`Self::state`].
+    fn state_columns(&self) -> usize {
+        1
+    }
+    /// Adds the states of other accumulators of the same kind: row i to group `groups[i]`.
+    fn merge_state(&mut self, _state: &[ArrayRef], _groups: &[u32]) -> Result<(), ExecError> {
+        Err(ExecError::Internal("an aggregate that cannot be split".to_owned()))
+    }
     /// The results of some groups.
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError>;
     /// Empties a group.
@@ -97,7 +132,7 @@ pub(super) fn accumulator_for(
 }
 
 /// The types of expressions over the input's columns.
-fn types<'a>(exprs: impl IntoIterator<Item = &'a ScalarExpr>, input: &SchemaRef) -> Result<Vec<DataType>, ExecError> {
+pub(super) fn types<'a>(exprs: impl IntoIterator<Item = &'a ScalarExpr>, input: &SchemaRef) -> Result<Vec<DataType>, ExecError> {
     let schema = plain_schema(input);
     let data_type = |expr| Ok(compile_all(std::slice::from_ref(expr), input)?[0].data_type(&schema)?);
     exprs.into_iter().map(data_type).collect()

@@ -4,19 +4,24 @@
 //! when the second of its rows arrives, whichever that is. A pair's weight is the product of the
 //! weights, its epoch the later of the epochs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, UInt32Array};
-use arrow::compute::{filter_record_batch, take};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array, make_array,
+};
+use arrow::compute::{filter, filter_record_batch, take};
+use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{Join, Side};
+use thetis_planner::physical::{Join, LocalIndexKind, PairAggregate, Side};
 
-use super::index::{Candidates, Cursor, LocalIndex, Probe, index_for};
-use super::keys::{KeyMaker, Keys};
+use super::fold::Fold;
+use super::index::{Candidates, Cursor, LocalIndex, Probe, index_for, proves_ranges};
+use super::keys::{KeyMaker, Keys, carried_columns};
 use super::scan::{BlockScan, ScanCursor};
 use super::store::Store;
+use crate::aggregate::Partial;
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
 use crate::operator::{Counted, Operator, Step};
@@ -28,8 +33,13 @@ pub(crate) struct Cell {
     join: Arc<Join>,
     sides: [CellSide; 2],
     condition: Condition,
+    /// The indexes take sorted keys.
+    sorted: bool,
+    /// Columns of the pairs.
     output: SchemaRef,
     work: Option<Work>,
+    /// What is computed of the pairs, if they do not go out.
+    aggregate: Option<Aggregated>,
     committed: Epoch,
     /// Pairs that were candidates, and those that matched.
     examined: u64,
@@ -39,8 +49,28 @@ pub(crate) struct Cell {
 #[derive(Debug)]
 struct CellSide {
     store: Store,
+    /// Columns that the index carries.
+    carried: Vec<u32>,
+    /// The keys of all rows are.
+    sure: bool,
     index: Option<Box<dyn LocalIndex>>,
     keys: KeyMaker,
+}
+
+/// The aggregate of the pairs. Where it is folded, frames of one epoch after the other are taken
+/// in, so that a pair belongs to the epoch of the row that is counted.
+#[derive(Debug)]
+struct Aggregated {
+    partial: Partial,
+    /// Until a row comes that must be looked at pair by pair.
+    fold: Option<Fold>,
+    /// Frames of epochs after the first open one.
+    later: BTreeMap<Epoch, Vec<(Side, Frame)>>,
+    closed: Epoch,
+    to_close: Epoch,
+    waiting: Vec<Frame>,
+    /// Pairs that folds counted.
+    folded: u64,
 }
 
 /// How candidates are judged.
@@ -52,6 +82,8 @@ enum Condition {
         /// Pair columns that the condition reads.
         columns: Vec<u32>,
         schema: SchemaRef,
+        /// Candidates whose keys are sure need no further look.
+        proven: bool,
     },
     /// Every stored row is looked at.
     Scan(BlockScan),
@@ -68,17 +100,22 @@ struct Work {
 }
 
 impl Cell {
-    pub(crate) fn new(join: Arc<Join>, output: SchemaRef) -> Result<Self, ExecError> {
+    /// A cell of `join` that emits rows of `emitted`: pairs, or a partial aggregate of them.
+    pub(crate) fn new(join: Arc<Join>, emitted: SchemaRef) -> Result<Self, ExecError> {
         let pair = pair_schema(&join);
         let left_columns = join.inputs[0].fields().len();
+        let bucketed = join.layout.bucket_regions.len() > 1;
         let side = |side: Side| {
+            let schema = Arc::clone(&join.inputs[side.index()]);
             Ok::<_, ExecError>(CellSide {
-                store: Store::new(Arc::clone(&join.inputs[side.index()]), join.retracts[side.index()]),
+                store: Store::new(schema, join.retracts[side.index()], bucketed),
+                sure: true,
+                carried: carried_columns(&join, side),
                 index: index_for(&join, side),
                 keys: KeyMaker::new(&join, side)?,
             })
         };
-        let sides = [side(Side::Left)?, side(Side::Right)?];
+        let mut sides = [side(Side::Left)?, side(Side::Right)?];
         let condition = if sides[0].index.is_none() {
             Condition::Scan(BlockScan::new(compile_all(&join.condition, &pair)?, left_columns))
         } else {
@@ -92,16 +129,28 @@ impl Cell {
                 .iter()
                 .map(|e| e.map_columns(&|column| columns.partition_point(|c| *c < column) as u32))
                 .collect();
-            Condition::Candidates { conjuncts: compile_all(&narrowed, &schema)?, columns, schema }
+            let proven = join.covered && join.equality.is_empty() && proves_ranges(&join);
+            Condition::Candidates { conjuncts: compile_all(&narrowed, &schema)?, columns, schema, proven }
         };
-        Ok(Self { join, sides, condition, output, work: None, committed: Epoch::NONE, examined: 0, kept: 0 })
+        let output = Arc::new(pair.project(&join.output.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
+        let aggregate = match &join.aggregate {
+            Some(aggregate) => Some(Aggregated::new(&join, aggregate, &output, emitted)?),
+            None => None,
+        };
+        if aggregate.as_ref().is_some_and(|aggregate| aggregate.fold.is_some()) {
+            // Made when pairs must be looked at.
+            sides.iter_mut().for_each(|side| side.index = None);
+        }
+        let sorted = matches!(join.local_index(), LocalIndexKind::HashSorted | LocalIndexKind::Sorted);
+        let (committed, examined, kept) = (Epoch::NONE, 0, 0);
+        Ok(Self { join, sides, condition, sorted, output, work: None, aggregate, committed, examined, kept })
     }
 
     /// Finds the next candidates of the frame at work and keeps those that match.
-    fn matches(&mut self) -> Result<(Candidates, Probe), ExecError> {
-        let mut found = Candidates::default();
+    fn matches(&mut self) -> Result<(Found, Probe), ExecError> {
+        let mut found = Candidates::with_capacity(FRAME_ROWS);
         let Some(work) = &mut self.work else {
-            return Ok((found, Probe::Done));
+            return Ok((found.into(), Probe::Done));
         };
         let stored = &self.sides[work.side.other().index()];
         let probe = match (&self.condition, &stored.index) {
@@ -120,78 +169,181 @@ impl Cell {
                 return Err(ExecError::Internal("a cell without an index must scan".to_owned()));
             }
         };
-        if let Condition::Candidates { conjuncts, columns, schema } = &self.condition {
+        let mut found = Found::from(found);
+        if let Condition::Candidates { conjuncts, columns, schema, proven } = &self.condition
+            && !(*proven && stored.sure && self.work.as_ref().is_some_and(|work| work.keys.sure))
+        {
             let work = self.work.as_ref().ok_or_else(|| ExecError::Internal("no frame at work".to_owned()))?;
-            let pairs = Pairs { work, store: &stored.store, left_columns: self.join.inputs[0].fields().len() };
-            pairs.keep(&mut found, conjuncts, columns, schema)?;
+            let pairs = Pairs { work, stored, left_columns: self.join.inputs[0].fields().len() };
+            pairs.keep(&mut found, conjuncts, columns, schema, self.join.output.is_empty())?;
         }
         self.kept += found.len() as u64;
         Ok((found, probe))
     }
 
     /// Result frames, one per epoch.
-    fn emit(&self, found: &Candidates, out: &mut Vec<Frame>) -> Result<(), ExecError> {
+    fn emit(&self, found: &Found, out: &mut Vec<Frame>) -> Result<(), ExecError> {
         let Some(work) = &self.work else {
             return Ok(());
         };
-        let store = &self.sides[work.side.other().index()].store;
-        let pairs = Pairs { work, store, left_columns: self.join.inputs[0].fields().len() };
-        for start in (0..found.len()).step_by(FRAME_ROWS) {
-            let end = found.len().min(start + FRAME_ROWS);
-            pairs.emit(&found.probes[start..end], &found.stored[start..end], &self.join.output, &self.output, out)?;
-        }
-        Ok(())
+        let stored = &self.sides[work.side.other().index()];
+        let pairs = Pairs { work, stored, left_columns: self.join.inputs[0].fields().len() };
+        pairs.emit(found, &self.join.output, &self.output, out)
     }
 
     fn reindex(&mut self, side: Side) -> Result<(), ExecError> {
         let cell = &mut self.sides[side.index()];
+        cell.sure = true;
         cell.index = index_for(&self.join, side);
         let Some(index) = &mut cell.index else {
             return Ok(());
         };
         for (number, chunk) in cell.store.chunks().iter().enumerate() {
-            let keys = cell.keys.keys(chunk, cell.store.chunk_buckets(number))?;
+            let mut keys = cell.keys.keys(chunk)?;
+            if self.sorted {
+                cell.keys.arrange(chunk, &mut keys);
+            }
+            cell.sure &= keys.sure;
             index.insert(&keys, cell.store.chunk_start(number));
         }
         Ok(())
     }
-}
 
-impl Operator for Cell {
-    fn on_frame(&mut self, port: u8, frame: Frame) -> Result<(), ExecError> {
-        let side = if port == 0 { Side::Left } else { Side::Right };
+    /// Takes in a frame and makes ready to probe with it.
+    fn take(&mut self, side: Side, frame: Frame) -> Result<(), ExecError> {
         let cell = &mut self.sides[side.index()];
         if cell.store.wants_fold() {
             cell.store.fold(self.committed)?;
-            self.reindex(side)?;
+            if cell.index.is_some() {
+                self.reindex(side)?;
+            }
         }
         let cell = &mut self.sides[side.index()];
-        let units =
-            frame.units.as_ref().ok_or_else(|| ExecError::Internal("a frame in a cell has no units".to_owned()))?;
-        let keys = cell.keys.keys(&frame.batch, &units.buckets)?;
+        let mut keys = cell.keys.keys(&frame.batch)?;
+        if let Some(aggregate) = &mut self.aggregate
+            && let Some(fold) = &mut aggregate.fold
+        {
+            if let Some(rows) = fold.rows(side, &frame.batch, frame.weights.as_deref(), &keys, &cell.keys)? {
+                fold.add(side, rows)?;
+                cell.store.append(&frame)?;
+                return Ok(());
+            }
+            aggregate.stop_folding(frame.epoch)?;
+            Side::BOTH.into_iter().try_for_each(|side| self.reindex(side))?;
+        }
+        let cell = &mut self.sides[side.index()];
         let first = cell.store.append(&frame)?;
+        cell.sure &= keys.sure;
+        if self.sorted {
+            cell.keys.arrange(&frame.batch, &mut keys);
+        }
         if let Some(index) = &mut cell.index {
             index.insert(&keys, first);
         }
         self.work = Some(Work { side, frame, keys, cursor: Cursor::default(), scan: ScanCursor::default() });
         Ok(())
     }
+}
 
-    fn on_progress(&mut self, _epoch: Epoch) -> Result<(), ExecError> {
+impl Aggregated {
+    fn new(join: &Join, aggregate: &PairAggregate, pairs: &SchemaRef, emitted: SchemaRef) -> Result<Self, ExecError> {
+        Ok(Self {
+            partial: Partial::new(&Arc::new(aggregate.partial.clone()), pairs, emitted)?,
+            fold: aggregate.fold.as_ref().map(|fold| Fold::new(join, fold)).transpose()?,
+            later: BTreeMap::new(),
+            closed: Epoch::NONE,
+            to_close: Epoch::NONE,
+            waiting: Vec::new(),
+            folded: 0,
+        })
+    }
+
+    /// Puts a frame off if it belongs to an epoch after the first open one.
+    fn put_off(&mut self, side: Side, frame: Frame) -> Option<Frame> {
+        if self.fold.is_none() || frame.epoch.0 <= self.closed.0 + 1 {
+            return Some(frame);
+        }
+        self.later.entry(frame.epoch).or_default().push((side, frame));
+        None
+    }
+
+    /// The pairs that were counted become part of the aggregate of an epoch.
+    fn collect(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        let Some(fold) = &mut self.fold else { return Ok(()) };
+        let (columns, rows) = fold.take_states()?;
+        self.folded = u64::try_from(fold.pairs).unwrap_or(u64::MAX);
+        if rows > 0 { self.partial.add_states(epoch, &columns, rows) } else { Ok(()) }
+    }
+
+    fn stop_folding(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        self.collect(epoch)?;
+        self.fold = None;
+        Ok(())
+    }
+
+    /// The next frame that was put off and need not wait longer; closes the epochs before.
+    fn next(&mut self) -> Result<Option<(Side, Frame)>, ExecError> {
+        loop {
+            let open = Epoch(self.closed.0.saturating_add(1));
+            let first = self.later.first_entry().filter(|entry| self.fold.is_none() || *entry.key() <= open);
+            if let Some(mut entry) = first {
+                let next = entry.get_mut().pop();
+                if entry.get().is_empty() {
+                    entry.remove();
+                }
+                return Ok(next);
+            }
+            if self.closed >= self.to_close {
+                return Ok(None);
+            }
+            self.collect(open)?;
+            let next = self.later.keys().next().map_or(self.to_close, |epoch| Epoch(epoch.0 - 1).min(self.to_close));
+            self.partial.close(next, &mut self.waiting)?;
+            self.closed = next;
+        }
+    }
+}
+
+impl Operator for Cell {
+    fn on_frame(&mut self, port: u8, frame: Frame) -> Result<(), ExecError> {
+        let side = if port == 0 { Side::Left } else { Side::Right };
+        let frame = match &mut self.aggregate {
+            Some(aggregate) => aggregate.put_off(side, frame),
+            None => Some(frame),
+        };
+        frame.map_or(Ok(()), |frame| self.take(side, frame))
+    }
+
+    fn on_progress(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+        if let Some(aggregate) = &mut self.aggregate {
+            aggregate.to_close = aggregate.to_close.max(epoch);
+        }
         Ok(())
     }
 
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
         if self.work.is_none() {
-            return Ok(Step::Idle);
-        }
-        let (found, probe) = self.matches()?;
-        self.emit(&found, out)?;
-        if probe == Probe::Full {
+            let Some(aggregate) = &mut self.aggregate else { return Ok(Step::Idle) };
+            let next = aggregate.next()?;
+            out.append(&mut aggregate.waiting);
+            let Some((side, frame)) = next else { return Ok(Step::Idle) };
+            self.take(side, frame)?;
             return Ok(Step::Full);
         }
-        self.work = None;
-        Ok(Step::Idle)
+        let (found, probe) = self.matches()?;
+        match self.aggregate.take() {
+            None => self.emit(&found, out)?,
+            Some(mut aggregate) => {
+                let mut pairs = Vec::new();
+                self.emit(&found, &mut pairs)?;
+                pairs.into_iter().try_for_each(|pairs| aggregate.partial.add(pairs, out))?;
+                self.aggregate = Some(aggregate);
+            }
+        }
+        if probe == Probe::Done {
+            self.work = None;
+        }
+        Ok(if probe == Probe::Done && self.aggregate.is_none() { Step::Idle } else { Step::Full })
     }
 
     fn on_commit(&mut self, epoch: Epoch) {
@@ -200,11 +352,22 @@ impl Operator for Cell {
 
     fn counted(&self) -> Counted {
         let stored = self.sides.each_ref().map(|side| side.store.len() as u64);
-        Counted { examined: self.examined, kept: self.kept, stored }
+        let folded = self.aggregate.as_ref().map_or(0, |aggregate| aggregate.folded);
+        Counted { examined: self.examined, kept: self.kept + folded, stored }
     }
 
     fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
         self.work = None;
+        if let Some(aggregate) = &mut self.aggregate {
+            if aggregate.closed > committed {
+                return Err(ExecError::Internal("a closed epoch of a cell's aggregate needs a checkpoint".to_owned()));
+            }
+            // Sums cannot be rolled back; the rows can, and pairs can be listed.
+            aggregate.fold = None;
+            aggregate.later.retain(|epoch, _| *epoch <= committed);
+            aggregate.partial.roll_back(committed);
+            aggregate.waiting.clear();
+        }
         for side in Side::BOTH {
             self.sides[side.index()].store.roll_back(committed)?;
             self.reindex(side)?;
@@ -221,33 +384,39 @@ fn pair_schema(join: &Join) -> SchemaRef {
 /// Pairs of the probing frame and the other side's store.
 struct Pairs<'a> {
     work: &'a Work,
-    store: &'a Store,
+    stored: &'a CellSide,
     left_columns: usize,
 }
 
 impl Pairs<'_> {
-    /// Keeps the candidates for which all conjuncts hold.
+    /// Keeps the candidates for which all conjuncts hold. `count_only` says that no column of them
+    /// goes out.
     fn keep(
         &self,
-        found: &mut Candidates,
+        found: &mut Found,
         conjuncts: &[Arc<dyn PhysicalExpr>],
         columns: &[u32],
         schema: &SchemaRef,
+        count_only: bool,
     ) -> Result<(), ExecError> {
         if found.is_empty() || conjuncts.is_empty() {
             return Ok(());
         }
-        let arrays = self.gather(columns, &found.probes, &found.stored)?;
-        let mut batch = batch_of(schema, arrays, found.len())?;
-        for conjunct in conjuncts {
+        let mut batch = batch_of(schema, self.gather(columns, found)?, found.len())?;
+        let all_alike = count_only && !self.is_weighted() && self.is_of_one_epoch();
+        for (number, conjunct) in conjuncts.iter().enumerate() {
             let mask = mask(conjunct, &batch)?;
             let kept = mask.true_count();
             if kept == batch.num_rows() {
                 continue;
             }
-            retain(&mut found.probes, &mask);
-            retain(&mut found.stored, &mask);
-            if kept == 0 {
+            if all_alike {
+                // Which ones they are makes no difference.
+                found.truncate(kept);
+            } else {
+                found.retain(&mask)?;
+            }
+            if kept == 0 || number + 1 == conjuncts.len() {
                 break;
             }
             batch = filter_record_batch(&batch, &mask)?;
@@ -255,9 +424,16 @@ impl Pairs<'_> {
         Ok(())
     }
 
+    fn is_weighted(&self) -> bool {
+        self.work.frame.weights.is_some() || self.stored.store.is_weighted()
+    }
+
+    fn is_of_one_epoch(&self) -> bool {
+        self.stored.store.latest_epoch() <= self.work.frame.epoch
+    }
+
     /// Some columns of some pairs.
-    fn gather(&self, columns: &[u32], probes: &[u32], stored: &[u32]) -> Result<Vec<ArrayRef>, ExecError> {
-        let probe_rows = UInt32Array::from(probes.to_vec());
+    fn gather(&self, columns: &[u32], found: &Found) -> Result<Vec<ArrayRef>, ExecError> {
         columns
             .iter()
             .map(|column| {
@@ -265,9 +441,15 @@ impl Pairs<'_> {
                 let of_left = column < self.left_columns;
                 let index = if of_left { column } else { column - self.left_columns };
                 if of_left == (self.work.side == Side::Left) {
-                    Ok(take(self.work.frame.batch.column(index), &probe_rows, None)?)
-                } else {
-                    self.store.gather(index, stored)
+                    return Ok(take(self.work.frame.batch.column(index), &found.probes, None)?);
+                }
+                let carried = self.stored.carried.iter().position(|carried| *carried as usize == index);
+                match carried.and_then(|carried| found.carried.get(carried)?.as_ref()) {
+                    Some(values) => {
+                        let data_type = self.stored.store.schema().field(index).data_type().clone();
+                        Ok(make_array(values.to_data().into_builder().data_type(data_type).build()?))
+                    }
+                    None => self.stored.store.gather(index, found.stored.values()),
                 }
             })
             .collect()
@@ -275,24 +457,34 @@ impl Pairs<'_> {
 
     fn emit(
         &self,
-        probes: &[u32],
-        stored: &[u32],
+        found: &Found,
         columns: &[u32],
         schema: &SchemaRef,
         out: &mut Vec<Frame>,
     ) -> Result<(), ExecError> {
-        let frame = &self.work.frame;
-        let batch = batch_of(schema, self.gather(columns, probes, stored)?, probes.len())?;
-        let weighted = frame.weights.is_some() || self.store.is_weighted();
-        let weights: Option<Vec<i64>> = weighted.then(|| {
-            let pairs = probes.iter().zip(stored);
-            pairs.map(|(probe, stored)| frame.weight(*probe as usize) * self.store.weight(*stored)).collect()
-        });
-        if self.store.latest_epoch() <= frame.epoch {
-            out.push(frame.with_rows(batch, weights.map(Into::into)));
+        if found.is_empty() {
             return Ok(());
         }
-        self.emit_by_epoch(&batch, weights.as_deref(), stored, out)
+        let (frame, store) = (&self.work.frame, &self.stored.store);
+        let batch = batch_of(schema, self.gather(columns, found)?, found.len())?;
+        let weights: Option<Vec<i64>> = self.is_weighted().then(|| {
+            let pairs = found.probes.values().iter().zip(found.stored.values());
+            pairs.map(|(probe, stored)| frame.weight(*probe as usize) * store.weight(*stored)).collect()
+        });
+        let mut whole = Vec::new();
+        if self.is_of_one_epoch() {
+            whole.push(frame.with_rows(batch, weights.map(Into::into)));
+        } else {
+            self.emit_by_epoch(&batch, weights.as_deref(), found.stored.values(), &mut whole)?;
+        }
+        for frame in whole {
+            for start in (0..frame.rows()).step_by(FRAME_ROWS) {
+                let rows = FRAME_ROWS.min(frame.rows() - start);
+                let weights = frame.weights.as_ref().map(|weights| weights[start..start + rows].into());
+                out.push(frame.with_rows(frame.batch.slice(start, rows), weights));
+            }
+        }
+        Ok(())
     }
 
     /// Stored rows of later epochs are there already: the pairs are split by their epochs.
@@ -304,7 +496,7 @@ impl Pairs<'_> {
         out: &mut Vec<Frame>,
     ) -> Result<(), ExecError> {
         let frame = &self.work.frame;
-        let epochs: Vec<Epoch> = stored.iter().map(|row| self.store.epoch(*row).max(frame.epoch)).collect();
+        let epochs: Vec<Epoch> = stored.iter().map(|row| self.stored.store.epoch(*row).max(frame.epoch)).collect();
         let mut distinct = epochs.clone();
         distinct.sort_unstable();
         distinct.dedup();
@@ -320,12 +512,46 @@ impl Pairs<'_> {
     }
 }
 
-fn retain(rows: &mut Vec<u32>, mask: &BooleanArray) {
-    let mut i = 0;
-    rows.retain(|_| {
-        i += 1;
-        mask.value(i - 1)
-    });
+/// Candidates as arrays, which can be handed on without a copy.
+struct Found {
+    probes: UInt32Array,
+    stored: UInt32Array,
+    /// Columns of the stored rows, of those that the index has for all of them.
+    carried: Vec<Option<UInt64Array>>,
+}
+
+impl From<Candidates> for Found {
+    fn from(found: Candidates) -> Self {
+        let pairs = found.len();
+        let carried = found.carried.into_iter();
+        let carried = carried.map(|values| (values.len() == pairs).then(|| values.into())).collect();
+        Self { probes: found.probes.into(), stored: found.stored.into(), carried }
+    }
+}
+
+impl Found {
+    fn len(&self) -> usize {
+        self.probes.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.probes.is_empty()
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.carried.clear();
+        self.probes = self.probes.slice(0, rows);
+        self.stored = self.stored.slice(0, rows);
+    }
+
+    fn retain(&mut self, mask: &BooleanArray) -> Result<(), ExecError> {
+        self.probes = filter(&self.probes, mask)?.as_primitive::<UInt32Type>().clone();
+        self.stored = filter(&self.stored, mask)?.as_primitive::<UInt32Type>().clone();
+        for values in self.carried.iter_mut().flatten() {
+            *values = filter(&*values, mask)?.as_primitive::<UInt64Type>().clone();
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Local indexes: how a cell finds candidate pairs without looking at every stored row.
 
-use std::collections::BTreeSet;
-use std::ops::Bound;
+mod grid;
+mod sorted;
 
 use hashbrown::HashMap;
 use thetis_planner::physical::{Join, LocalIndexKind, Side};
 use thetis_planner::theta::Bounds;
 
-use super::keys::{Keys, Ranges, reach};
+pub use self::grid::Grid;
+pub use self::sorted::SortedIndex;
+use super::keys::{KNOWN_RANGES, Keys};
 
 /// Candidate pairs: positions of probing rows and numbers of stored rows, side by side.
 #[derive(Debug, Default)]
@@ -16,9 +18,19 @@ pub struct Candidates {
     pub probes: Vec<u32>,
     /// Rows of the store.
     pub stored: Vec<u32>,
+    /// Columns of the stored rows that the index carries; shorter than the others when it does not
+    /// have the values of all of them.
+    pub carried: Vec<Vec<u64>>,
+    /// Where in a run the rows of one span are: a buffer.
+    places: Vec<u32>,
 }
 
 impl Candidates {
+    /// None yet, and room for so many.
+    pub fn with_capacity(pairs: usize) -> Self {
+        Self { probes: Vec::with_capacity(pairs), stored: Vec::with_capacity(pairs), ..Self::default() }
+    }
+
     /// Number of pairs.
     pub fn len(&self) -> usize {
         self.probes.len()
@@ -39,20 +51,15 @@ impl Candidates {
 #[derive(Debug, Default)]
 pub struct Cursor {
     row: usize,
-    last: Last,
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-enum Last {
-    /// The row has not been looked at.
-    #[default]
-    None,
-    /// Position in a list of entries.
-    Entry(usize),
-    /// Last key of the sorted entries.
-    Key(i64, u32),
-    /// The sorted entries are done; last wild entry.
-    Wild(u32),
+    /// Of a hash: the stored row that comes next.
+    next: Option<u32>,
+    /// Of a grid: the cell among those that the row touches.
+    cell: usize,
+    /// The entry in a cell or in a span of a run.
+    entry: usize,
+    /// Of sorted runs: the run, and where in it the last row was.
+    run: usize,
+    span: (usize, usize),
 }
 
 /// Whether a probe has to be called again.
@@ -72,15 +79,38 @@ pub trait LocalIndex: Send + std::fmt::Debug {
 
     /// Adds candidates to `out` from `cursor` on, until it has `limit` of them.
     fn probe(&self, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe;
+
+    /// Bytes that it takes.
+    fn memory(&self) -> usize;
 }
 
 /// The index for the rows that `stored` keeps in a cell of this join; `None` means a scan.
 pub fn index_for(join: &Join, stored: Side) -> Option<Box<dyn LocalIndex>> {
-    match (join.local_index(), &join.range) {
-        (LocalIndexKind::Scan, _) => None,
-        (_, Some(range)) => Some(Box::new(SortedIndex::new(stored, range.bounds))),
-        (_, None) => Some(Box::new(HashIndex::default())),
+    let ranges: Vec<Bounds> = join.ranges.iter().take(KNOWN_RANGES).map(|range| range.bounds).collect();
+    match join.local_index() {
+        LocalIndexKind::Scan => None,
+        LocalIndexKind::Hash => Some(Box::new(HashIndex::default())),
+        LocalIndexKind::HashSorted | LocalIndexKind::Sorted => Some(Box::new(SortedIndex::new(stored, &ranges))),
+        LocalIndexKind::Grid => match *ranges.as_slice() {
+            [a, b] => grid(stored, [a, b]),
+            [a, b, c, ..] => grid(stored, [a, b, c]),
+            _ => None,
+        },
     }
+}
+
+fn grid<const D: usize>(stored: Side, bounds: [Bounds; D]) -> Option<Box<dyn LocalIndex>> {
+    Grid::new(stored, bounds).map(|grid| Box::new(grid) as Box<dyn LocalIndex>)
+}
+
+/// Whether every candidate of the index is in all ranges of the join, if all keys are sure.
+pub fn proves_ranges(join: &Join) -> bool {
+    let known = match join.local_index() {
+        LocalIndexKind::Grid | LocalIndexKind::HashSorted | LocalIndexKind::Sorted => KNOWN_RANGES,
+        LocalIndexKind::Hash => 0,
+        LocalIndexKind::Scan => return false,
+    };
+    join.ranges.len() <= known
 }
 
 /// Rows by the hash of their equality keys.
@@ -99,116 +129,33 @@ impl LocalIndex for HashIndex {
         self.older.resize(first as usize, NO_ROW);
         for row in 0..keys.rows {
             let stored = first + row as u32;
-            let older = if keys.null[row] { None } else { self.heads.insert(keys.prefix(row), stored) };
+            let older = if keys.is_null(row) { None } else { self.heads.insert(keys.prefix(row), stored) };
             self.older.push(older.unwrap_or(NO_ROW));
         }
     }
 
     fn probe(&self, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe {
         while cursor.row < keys.rows {
-            let mut stored = match cursor.last {
-                Last::Entry(stored) => stored as u32,
-                _ if keys.null[cursor.row] => NO_ROW,
+            let mut stored = match cursor.next {
+                Some(stored) => stored,
+                _ if keys.is_null(cursor.row) => NO_ROW,
                 _ => self.heads.get(&keys.prefix(cursor.row)).copied().unwrap_or(NO_ROW),
             };
             while stored != NO_ROW {
                 if out.len() >= limit {
-                    cursor.last = Last::Entry(stored as usize);
+                    cursor.next = Some(stored);
                     return Probe::Full;
                 }
                 out.push(cursor.row, stored);
                 stored = self.older[stored as usize];
             }
-            *cursor = Cursor { row: cursor.row + 1, last: Last::None };
+            *cursor = Cursor { row: cursor.row + 1, ..Cursor::default() };
         }
         Probe::Done
     }
-}
 
-/// Rows in the order of their range keys, within each hash of equality keys.
-#[derive(Debug)]
-pub struct SortedIndex {
-    stored: Side,
-    bounds: Bounds,
-    entries: BTreeSet<(u64, i64, u32)>,
-    /// Rows whose key has no place in the order: candidates for every probe.
-    wild: BTreeSet<(u64, u32)>,
-    error: f64,
-}
-
-impl SortedIndex {
-    /// An empty index of the rows of `stored`, for a range with these bounds.
-    pub fn new(stored: Side, bounds: Bounds) -> Self {
-        Self { stored, bounds, entries: BTreeSet::new(), wild: BTreeSet::new(), error: 0.0 }
-    }
-
-    fn probe_row(
-        &self,
-        keys: &Keys,
-        ranges: &Ranges,
-        cursor: &mut Cursor,
-        limit: usize,
-        out: &mut Candidates,
-    ) -> Probe {
-        let row = cursor.row;
-        let prefix = keys.prefix(row);
-        let (low, high) = reach(ranges, row, &self.bounds, self.stored, self.error);
-        if !matches!(cursor.last, Last::Wild(_)) && low <= high {
-            let from = match cursor.last {
-                Last::Key(key, stored) => Bound::Excluded((prefix, key, stored)),
-                _ => Bound::Included((prefix, low, 0)),
-            };
-            for (_, key, stored) in self.entries.range((from, Bound::Included((prefix, high, NO_ROW)))) {
-                if out.len() >= limit {
-                    return Probe::Full;
-                }
-                out.push(row, *stored);
-                cursor.last = Last::Key(*key, *stored);
-            }
-        }
-        let from = match cursor.last {
-            Last::Wild(stored) => Bound::Excluded((prefix, stored)),
-            _ => Bound::Included((prefix, 0)),
-        };
-        for (_, stored) in self.wild.range((from, Bound::Included((prefix, NO_ROW)))) {
-            if out.len() >= limit {
-                return Probe::Full;
-            }
-            out.push(row, *stored);
-            cursor.last = Last::Wild(*stored);
-        }
-        Probe::Done
-    }
-}
-
-impl LocalIndex for SortedIndex {
-    fn insert(&mut self, keys: &Keys, first: u32) {
-        let Some(ranges) = &keys.ranges else { return };
-        self.error = self.error.max(ranges.error());
-        for row in (0..keys.rows).filter(|row| !keys.null[*row]) {
-            let stored = first + row as u32;
-            match ranges.order(row) {
-                Some(key) => {
-                    self.entries.insert((keys.prefix(row), key, stored));
-                }
-                None => {
-                    self.wild.insert((keys.prefix(row), stored));
-                }
-            }
-        }
-    }
-
-    fn probe(&self, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe {
-        let Some(ranges) = &keys.ranges else {
-            return Probe::Done;
-        };
-        while cursor.row < keys.rows {
-            if !keys.null[cursor.row] && self.probe_row(keys, ranges, cursor, limit, out) == Probe::Full {
-                return Probe::Full;
-            }
-            *cursor = Cursor { row: cursor.row + 1, last: Last::None };
-        }
-        Probe::Done
+    fn memory(&self) -> usize {
+        self.heads.capacity() * 13 + self.older.capacity() * 4
     }
 }
 

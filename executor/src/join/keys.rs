@@ -7,39 +7,52 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef, TimeUnit};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::physical::{Join, Side};
-use thetis_planner::theta::{Bounds, IndexKey, Range};
+use thetis_planner::physical::{Join, LocalIndexKind, Side};
+use thetis_planner::theta::{Bounds, IndexKey, Range, SURE};
 
 use crate::error::ExecError;
 use crate::exact::with_exact_values;
 use crate::route::hash_rows;
 use crate::steps::{compile_all, evaluate};
 
+/// Ranges that an index knows at most; it drives its search by the first, or the first two, and
+/// filters by the others.
+pub const KNOWN_RANGES: usize = 3;
+
 /// The keys of a frame's rows, as one side computes them.
 #[derive(Debug, Default)]
 pub struct Keys {
     /// Rows.
     pub rows: usize,
-    /// Hash of bucket and equality keys; rows can only match rows with the same. Absent: all
+    /// Hash of the equality keys; rows can only match rows with the same. Absent: all
     /// rows have the same.
     pub prefixes: Option<Vec<u64>>,
-    /// Range keys, if the join has a range.
-    pub ranges: Option<Ranges>,
-    /// Rows with a NULL key match nothing.
+    /// Keys of each range that the index knows.
+    pub ranges: Vec<Ranges>,
+    /// Rows with a NULL key match nothing. Empty if there is none.
     pub null: Vec<bool>,
+    /// Rows with a key that has no place in the order. Empty if there is none.
+    pub wild: Vec<bool>,
+    /// For sorted indexes: the rows that are neither NULL nor wild, by prefix and first range key.
+    pub order: Vec<u32>,
+    /// For sorted indexes: columns of eight bytes that they carry along, so that matches stand side by
+    /// side with their values; a column with a NULL is empty.
+    pub carried: Vec<Vec<u64>>,
+    /// All keys are whole and at most [`SURE`]: tight ranges say all of them.
+    pub sure: bool,
 }
 
-/// Range keys of rows.
+/// Range keys of rows; those of NULL and wild rows mean nothing.
 #[derive(Debug)]
 pub enum Ranges {
-    /// Whole numbers; `None` is wild.
-    Exact(Vec<Option<i64>>),
-    /// Finite floats, each known to within the error; `None` is wild.
-    Float(Vec<Option<f64>>, f64),
+    /// Whole numbers.
+    Exact(Vec<i64>),
+    /// Finite floats, each known to within the error.
+    Float(Vec<f64>, f64),
     /// Numbers in the order of the values, perhaps the same for different values.
     Ordered(Vec<i64>),
 }
@@ -49,15 +62,42 @@ impl Keys {
     pub fn prefix(&self, row: usize) -> u64 {
         self.prefixes.as_ref().map_or(0, |prefixes| prefixes[row])
     }
+
+    /// Finds [`Self::order`].
+    pub fn sort(&mut self) {
+        let Some(range) = self.ranges.first() else { return };
+        let rows = (0..self.rows).filter(|row| !self.is_null(*row) && !self.is_wild(*row));
+        self.order = match &self.prefixes {
+            None => {
+                let mut keyed: Vec<(i64, u32)> = rows.map(|row| (range.order(row), row as u32)).collect();
+                keyed.sort_unstable();
+                keyed.into_iter().map(|(_, row)| row).collect()
+            }
+            Some(prefixes) => {
+                let mut keyed: Vec<_> = rows.map(|row| (prefixes[row], range.order(row), row as u32)).collect();
+                keyed.sort_unstable();
+                keyed.into_iter().map(|(.., row)| row).collect()
+            }
+        };
+    }
+
+    /// Whether a row has a NULL key.
+    pub fn is_null(&self, row: usize) -> bool {
+        self.null.get(row).is_some_and(|null| *null)
+    }
+
+    /// Whether a row is wild.
+    pub fn is_wild(&self, row: usize) -> bool {
+        self.wild.get(row).is_some_and(|wild| *wild)
+    }
 }
 
 impl Ranges {
-    /// The number that stands for a row in an index; `None` is wild.
-    pub fn order(&self, row: usize) -> Option<i64> {
+    /// The number that stands for a row in an index.
+    pub fn order(&self, row: usize) -> i64 {
         match self {
-            Self::Exact(keys) => keys[row],
-            Self::Float(keys, _) => keys[row].map(float_order),
-            Self::Ordered(keys) => Some(keys[row]),
+            Self::Exact(keys) | Self::Ordered(keys) => keys[row],
+            Self::Float(keys, _) => float_order(keys[row]),
         }
     }
 
@@ -67,20 +107,38 @@ impl Ranges {
     }
 }
 
+/// Rows that are marked, in a list that stays empty while none is.
+fn set(marks: &mut Vec<bool>, rows: usize, row: usize) {
+    if marks.is_empty() {
+        marks.resize(rows, false);
+    }
+    marks[row] = true;
+}
+
 /// Total order of floats as integers.
 pub fn float_order(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ (((bits >> 63) as u64) >> 1) as i64
 }
 
-/// What rows of one side can meet on the other: an inclusive range of index numbers.
+/// The float that [`float_order`] gives this number.
+pub fn float_of(order: i64) -> f64 {
+    f64::from_bits((order ^ (((order >> 63) as u64) >> 1) as i64) as u64)
+}
+
+/// What rounding can do to a key of this size, in the condition's own arithmetic and in this one.
+pub fn slack(key: f64, offset: f64) -> f64 {
+    8.0 * f64::EPSILON * (key + offset) + f64::MIN_POSITIVE
+}
+
+/// What a row that is not wild can meet on the other side: an inclusive range of index numbers.
 ///
 /// `stored` is the side that is looked into, `error` the bound on the error of its keys.
 pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
     const ALL: (i64, i64) = (i64::MIN, i64::MAX);
     match (keys, bounds) {
         (Ranges::Exact(keys), Bounds::Exact { lower, upper }) => {
-            let Some(key) = keys[row] else { return ALL };
+            let key = keys[row];
             match stored {
                 // L in [R + lower, R + upper]
                 Side::Left => (
@@ -95,14 +153,13 @@ pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f6
             }
         }
         (Ranges::Float(keys, own_error), Bounds::Float { lower, upper }) => {
-            let Some(key) = keys[row] else { return ALL };
+            let key = keys[row];
             let (low, high) = match stored {
                 Side::Left => (lower.map(|lower| key + lower), upper.map(|upper| key + upper)),
                 Side::Right => (upper.map(|upper| key - upper), lower.map(|lower| key - lower)),
             };
             let offset = lower.unwrap_or(0.0).abs().max(upper.unwrap_or(0.0).abs());
-            // Rounding of the condition's own arithmetic and of this one.
-            let slack = 8.0 * f64::EPSILON * (key.abs() + offset) + f64::MIN_POSITIVE + own_error + error;
+            let slack = slack(key.abs(), offset) + own_error + error;
             let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
             (
                 finite(low.map(|low| low - slack)).map_or(i64::MIN, float_order),
@@ -125,8 +182,9 @@ pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f6
 #[derive(Debug)]
 pub struct KeyMaker {
     equality: Vec<Arc<dyn PhysicalExpr>>,
-    range: Option<(RangeKey, Bounds)>,
-    bucketed: bool,
+    ranges: Vec<(RangeKey, Bounds)>,
+    /// Columns for [`Keys::carried`].
+    carried: Vec<u32>,
 }
 
 impl KeyMaker {
@@ -135,56 +193,100 @@ impl KeyMaker {
     /// # Errors
     /// Keys that this build cannot compute.
     pub fn new(join: &Join, side: Side) -> Result<Self, ExecError> {
+        let known = &join.ranges[..join.ranges.len().min(KNOWN_RANGES)];
         let schema = &join.inputs[side.index()];
         let equality: Vec<_> = join
             .equality
             .iter()
             .map(|(left, right)| if side == Side::Left { left.clone() } else { right.clone() })
             .collect();
-        let range = join.range.as_ref().map(|Range { left, right, bounds }| {
+        let ranges = known.iter().map(|Range { left, right, bounds, .. }| {
             let key = if side == Side::Left { left } else { right };
-            Ok::<_, ExecError>((RangeKey::new(key, schema)?, *bounds))
+            let terms = (left.terms.len() + right.terms.len()) as i64;
+            Ok::<_, ExecError>((RangeKey { sure: (2 * SURE / terms).min(SURE), ..RangeKey::new(key, schema)? }, *bounds))
         });
         Ok(Self {
             equality: compile_all(&equality, schema)?,
-            range: range.transpose()?,
-            bucketed: join.layout.bucket_regions.len() > 1,
+            ranges: ranges.collect::<Result<_, _>>()?,
+            carried: carried_columns(join, side),
         })
     }
 
-    /// The keys of the rows of `batch`, which are in `buckets`.
+    /// What sorted indexes need beside the keys.
+    pub(crate) fn arrange(&self, batch: &RecordBatch, keys: &mut Keys) {
+        keys.sort();
+        let words = |column: &u32| {
+            let data = batch.column(*column as usize).to_data();
+            if data.null_count() > 0 {
+                return Vec::new();
+            }
+            data.buffers()[0].typed_data::<u64>()[data.offset()..][..data.len()].to_vec()
+        };
+        keys.carried = self.carried.iter().map(words).collect();
+    }
+
+    /// The keys of the rows of `batch`.
     ///
     /// # Errors
     /// A key cannot be computed for some row.
-    pub fn keys(&self, batch: &RecordBatch, buckets: &[u32]) -> Result<Keys, ExecError> {
+    pub fn keys(&self, batch: &RecordBatch) -> Result<Keys, ExecError> {
         let rows = batch.num_rows();
-        let mut null = vec![false; rows];
+        let mut keys = Keys { rows, sure: true, ..Keys::default() };
         let equality = self.equality.iter().map(|key| evaluate(key, batch)).collect::<Result<Vec<_>, _>>()?;
         for key in equality.iter().filter(|key| key.null_count() > 0) {
-            null.iter_mut().enumerate().for_each(|(row, null)| *null |= key.is_null(row));
+            (0..rows).filter(|row| key.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
         }
-        let mut prefixes = (!equality.is_empty()).then(|| hash_rows(&equality, rows)).transpose()?;
-        if self.bucketed {
-            // The hash decides the bucket of a `key` partitioning, but not that of a grid.
-            let mixed = prefixes.get_or_insert_with(|| vec![0; rows]);
-            for (prefix, bucket) in mixed.iter_mut().zip(buckets) {
-                *prefix = prefix.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(*bucket));
-            }
+        keys.prefixes = (!equality.is_empty()).then(|| hash_rows(&equality, rows)).transpose()?;
+        for (key, bounds) in &self.ranges {
+            let range = match bounds {
+                Bounds::Exact { .. } => Ranges::Exact(key.exact_or_wild(batch, &mut keys)?),
+                Bounds::Float { .. } => {
+                    keys.sure = false;
+                    let (values, error) = key.float(batch, &mut keys)?;
+                    Ranges::Float(values, error)
+                }
+                Bounds::Ordered { .. } => {
+                    keys.sure = false;
+                    Ranges::Ordered(key.ordered(batch, &mut keys)?)
+                }
+            };
+            keys.ranges.push(range);
         }
-        let ranges = match &self.range {
-            None => None,
-            Some((key, Bounds::Exact { .. })) => {
-                let keys = key.exact_or_wild(batch, &mut null)?;
-                Some(Ranges::Exact(keys))
-            }
-            Some((key, Bounds::Float { .. })) => {
-                let (keys, error) = key.float(batch, &mut null)?;
-                Some(Ranges::Float(keys, error))
-            }
-            Some((key, Bounds::Ordered { .. })) => Some(Ranges::Ordered(key.ordered(batch, &mut null)?)),
-        };
-        Ok(Keys { rows, prefixes, ranges, null })
+        Ok(keys)
     }
+
+    /// The values of the equality keys.
+    ///
+    /// # Errors
+    /// A key cannot be computed for some row.
+    pub(crate) fn equality(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ExecError> {
+        Ok(self.equality.iter().map(|key| evaluate(key, batch)).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Most columns that an index carries.
+const MOST_CARRIED: usize = 4;
+
+/// The columns of a side that its sorted index carries along: those of eight bytes that the condition
+/// or the output reads.
+pub(crate) fn carried_columns(join: &Join, side: Side) -> Vec<u32> {
+    if !matches!(join.local_index(), LocalIndexKind::HashSorted | LocalIndexKind::Sorted) {
+        return Vec::new();
+    }
+    let left_columns = join.inputs[0].fields().len() as u32;
+    let mut read = join.output.clone();
+    join.condition.iter().for_each(|conjunct| conjunct.for_each_column(&mut |column| read.push(column)));
+    let of_side = read.into_iter().filter_map(|column| match side {
+        Side::Left => (column < left_columns).then_some(column),
+        Side::Right => column.checked_sub(left_columns),
+    });
+    let schema = &join.inputs[side.index()];
+    let mut columns: Vec<u32> =
+        of_side.filter(|column| schema.field(*column as usize).data_type().primitive_width() == Some(8)).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns.truncate(MOST_CARRIED);
+    columns
 }
 
 /// A compiled [`IndexKey`].
@@ -192,6 +294,8 @@ impl KeyMaker {
 pub struct RangeKey {
     terms: Vec<(i64, Arc<dyn PhysicalExpr>)>,
     limit: Option<f64>,
+    /// Terms beyond this are not sure.
+    sure: i64,
 }
 
 impl RangeKey {
@@ -202,7 +306,32 @@ impl RangeKey {
     pub fn new(key: &IndexKey, schema: &SchemaRef) -> Result<Self, ExecError> {
         let exprs: Vec<_> = key.terms.iter().map(|term| term.expr.clone()).collect();
         let terms = key.terms.iter().map(|term| term.factor).zip(compile_all(&exprs, schema)?);
-        Ok(Self { terms: terms.collect(), limit: key.limit })
+        Ok(Self { terms: terms.collect(), limit: key.limit, sure: SURE })
+    }
+
+    /// The values, if the key is a column of 64-bit integers without NULLs.
+    ///
+    /// # Errors
+    /// The key cannot be computed for some row.
+    pub(crate) fn plain(&self, batch: &RecordBatch) -> Result<Option<Int64Array>, ExecError> {
+        let [(1, term)] = self.terms.as_slice() else { return Ok(None) };
+        let array = evaluate(term, batch)?;
+        let whole = matches!(array.data_type(), DataType::Int64 | DataType::Timestamp(TimeUnit::Nanosecond, _));
+        if !whole || array.null_count() > 0 {
+            return Ok(None);
+        }
+        let data = array.to_data().into_builder().data_type(DataType::Int64).build()?;
+        Ok(Some(Int64Array::from(data)))
+    }
+
+    /// The factors and terms.
+    pub(crate) fn terms(&self) -> &[(i64, Arc<dyn PhysicalExpr>)] {
+        &self.terms
+    }
+
+    /// The largest key that the plan allows.
+    pub(crate) fn limit(&self) -> f64 {
+        self.limit.unwrap_or(SURE as f64)
     }
 
     /// The exact value of every row; `None` for NULL.
@@ -218,27 +347,52 @@ impl RangeKey {
         Ok(sums)
     }
 
-    fn exact_or_wild(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<Vec<Option<i64>>, ExecError> {
-        let sums = self.exact(batch)?;
-        Ok(sums
-            .into_iter()
-            .zip(null)
-            .map(|(sum, null)| {
-                *null |= sum.is_none();
-                let key = i64::try_from(sum?).ok()?;
-                self.limit.is_none_or(|limit| (key as f64).abs() <= limit).then_some(key)
-            })
-            .collect())
+    fn exact_or_wild(&self, batch: &RecordBatch, keys: &mut Keys) -> Result<Vec<i64>, ExecError> {
+        if let (None, Some(values)) = (self.limit, self.plain(batch)?) {
+            keys.sure &= values.values().iter().all(|value| (-self.sure..=self.sure).contains(value));
+            return Ok(values.values().to_vec());
+        }
+        let rows = batch.num_rows();
+        let mut sums = vec![0_i128; rows];
+        for (factor, term) in &self.terms {
+            let array = evaluate(term, batch)?;
+            if array.null_count() > 0 {
+                (0..rows).filter(|row| array.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
+            }
+            let (factor, sure) = (i128::from(*factor), i128::from(self.sure));
+            with_exact_values(&array, |value| {
+                for (row, sum) in sums.iter_mut().enumerate() {
+                    if array.is_valid(row) {
+                        let term = value(row).saturating_mul(factor);
+                        keys.sure &= (-sure..=sure).contains(&term);
+                        *sum = sum.saturating_add(term);
+                    }
+                }
+            })?;
+        }
+        let fits = |sum: i128| {
+            let key = i64::try_from(sum).ok()?;
+            self.limit.is_none_or(|limit| (key as f64).abs() <= limit).then_some(key)
+        };
+        let key = |(row, sum)| fits(sum).unwrap_or_else(|| {
+            set(&mut keys.wild, rows, row);
+            keys.sure = false;
+            0
+        });
+        Ok(sums.into_iter().enumerate().map(key).collect())
     }
 
-    fn float(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<(Vec<Option<f64>>, f64), ExecError> {
+    fn float(&self, batch: &RecordBatch, keys: &mut Keys) -> Result<(Vec<f64>, f64), ExecError> {
+        let rows = batch.num_rows();
         let mut sums = vec![0.0_f64; batch.num_rows()];
         let mut magnitude = 0.0_f64;
         for (factor, term) in &self.terms {
             let array = cast(&evaluate(term, batch)?, &DataType::Float64)?;
             let values = array.as_primitive::<Float64Type>();
+            if values.null_count() > 0 {
+                (0..rows).filter(|row| values.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
+            }
             for (row, sum) in sums.iter_mut().enumerate() {
-                null[row] |= values.is_null(row);
                 let value = values.value(row);
                 if value.is_finite() {
                     magnitude = magnitude.max(value.abs());
@@ -248,16 +402,23 @@ impl RangeKey {
         }
         // One term is the value itself, but for the rounding of integers.
         let error = 4.0 * f64::EPSILON * magnitude * self.terms.len() as f64;
-        let keep = |sum: &f64| sum.is_finite() && self.limit.is_none_or(|limit| sum.abs() <= limit);
-        Ok((sums.into_iter().map(|sum| Some(sum).filter(keep)).collect(), error))
+        let keep = |sum: f64| sum.is_finite() && self.limit.is_none_or(|limit| sum.abs() <= limit);
+        for (row, sum) in sums.iter_mut().enumerate() {
+            if !keep(*sum) {
+                *sum = 0.0;
+                set(&mut keys.wild, rows, row);
+            }
+        }
+        Ok((sums, error))
     }
 
-    fn ordered(&self, batch: &RecordBatch, null: &mut [bool]) -> Result<Vec<i64>, ExecError> {
+    fn ordered(&self, batch: &RecordBatch, keys: &mut Keys) -> Result<Vec<i64>, ExecError> {
         let [(_, term)] = self.terms.as_slice() else {
             return Err(ExecError::Internal("an ordered key has one term".to_owned()));
         };
         let array = evaluate(term, batch)?;
-        null.iter_mut().enumerate().for_each(|(row, null)| *null |= array.is_null(row));
+        let rows = batch.num_rows();
+        (0..rows).filter(|row| array.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
         Ok(match array.data_type() {
             DataType::Boolean => (0..array.len()).map(|row| i64::from(array.as_boolean().value(row))).collect(),
             DataType::Time32(_) => {

@@ -6,31 +6,37 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, UInt32Array,
+};
 use arrow::compute::{concat_batches, interleave, take_record_batch};
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, SchemaRef, TimeUnit, TimestampNanosecondType};
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
 
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame, Units};
 
-/// Chunks shorter than this are joined to the next one.
-const SMALL_CHUNK: usize = 1024;
+/// Rows of a page.
+const PAGE: usize = FRAME_ROWS;
+/// Pieces of the last page before they are made one.
+const MOST_PIECES: usize = 16;
 
 /// Rows of one side. Rows are numbered from 0 in the order of their arrival; [`Store::fold`] and
 /// [`Store::roll_back`] number them anew.
 #[derive(Debug)]
 pub struct Store {
     schema: SchemaRef,
+    /// Full pages of [`PAGE`] rows, then the pieces of the last one.
     chunks: Vec<RecordBatch>,
-    /// First row of each chunk.
-    starts: Vec<u32>,
-    /// Chunk of each row.
-    chunk_of: Vec<u32>,
-    epochs: Vec<Epoch>,
+    /// How many of them are full pages.
+    pages: usize,
+    rows: usize,
+    /// The epochs, each with the first of its rows: rows that came together have one epoch.
+    epochs: Vec<(u32, Epoch)>,
     weights: Vec<i64>,
-    buckets: Vec<u32>,
+    /// Of joins with several buckets.
+    buckets: Option<Vec<u32>>,
     slices: Vec<u16>,
     /// Latest epoch of any row.
     latest: Epoch,
@@ -40,16 +46,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// An empty store; `retracts` says that deletes can come.
-    pub fn new(schema: SchemaRef, retracts: bool) -> Self {
+    /// An empty store; `retracts` says that deletes can come, `bucketed` that rows have buckets.
+    pub fn new(schema: SchemaRef, retracts: bool, bucketed: bool) -> Self {
         Self {
             schema,
             chunks: Vec::new(),
-            starts: Vec::new(),
-            chunk_of: Vec::new(),
+            pages: 0,
+            rows: 0,
             epochs: Vec::new(),
             weights: Vec::new(),
-            buckets: Vec::new(),
+            buckets: bucketed.then(Vec::new),
             slices: Vec::new(),
             latest: Epoch::NONE,
             retracts,
@@ -57,14 +63,19 @@ impl Store {
         }
     }
 
+    /// The columns.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.chunk_of.len()
+        self.rows
     }
 
     /// No rows.
     pub fn is_empty(&self) -> bool {
-        self.chunk_of.is_empty()
+        self.rows == 0
     }
 
     /// The chunks, in the order of their rows.
@@ -74,12 +85,26 @@ impl Store {
 
     /// First row of a chunk.
     pub fn chunk_start(&self, chunk: usize) -> u32 {
-        self.starts[chunk]
+        let pieces = self.chunks.get(self.pages..chunk).unwrap_or_default();
+        let before: usize = pieces.iter().map(RecordBatch::num_rows).sum();
+        (chunk.min(self.pages) * PAGE + before) as u32
     }
 
     /// Epoch of a row.
     pub fn epoch(&self, row: u32) -> Epoch {
-        self.epochs[row as usize]
+        let run = self.epochs.partition_point(|(first, _)| *first <= row);
+        self.epochs[run - 1].1
+    }
+
+    fn bucket(&self, row: u32) -> u32 {
+        self.buckets.as_ref().map_or(0, |buckets| buckets[row as usize])
+    }
+
+    /// Bytes of everything that is kept.
+    pub fn memory(&self) -> usize {
+        let columns: usize = self.chunks.iter().map(RecordBatch::get_array_memory_size).sum();
+        let buckets = self.buckets.as_ref().map_or(0, |buckets| buckets.capacity() * 4);
+        columns + buckets + self.weights.capacity() * 8 + self.slices.capacity() * 2 + self.epochs.capacity() * 16
     }
 
     /// Latest epoch of any row.
@@ -114,11 +139,12 @@ impl Store {
         weights: Option<&[i64]>,
         units: &Units,
     ) -> Result<u32, ExecError> {
-        let first = self.push_chunk(batch)?;
-        self.epochs.resize(self.epochs.len() + batch.num_rows(), epoch);
-        self.latest = self.latest.max(epoch);
-        self.buckets.extend_from_slice(&units.buckets);
+        let first = self.push_rows(batch)?;
+        self.push_epoch(first, epoch);
         self.slices.extend_from_slice(&units.slices);
+        if let Some(buckets) = &mut self.buckets {
+            buckets.extend_from_slice(&units.buckets);
+        }
         if self.retracts {
             match weights {
                 Some(weights) => self.weights.extend_from_slice(weights),
@@ -128,24 +154,51 @@ impl Store {
         Ok(first)
     }
 
-    /// Adds a batch to the chunks; short chunks grow, so that their number stays small.
-    fn push_chunk(&mut self, batch: &RecordBatch) -> Result<u32, ExecError> {
-        let first = u32::try_from(self.len())
+    fn push_epoch(&mut self, first: u32, epoch: Epoch) {
+        self.latest = self.latest.max(epoch);
+        if self.epochs.last().is_none_or(|(_, last)| *last != epoch) {
+            self.epochs.push((first, epoch));
+        }
+    }
+
+    /// Adds a batch to the pages: a whole page is taken as it is, less is copied once or twice.
+    fn push_rows(&mut self, batch: &RecordBatch) -> Result<u32, ExecError> {
+        let first = u32::try_from(self.rows)
             .ok()
             .filter(|first| first.checked_add(batch.num_rows() as u32).is_some_and(|end| end < u32::MAX))
             .ok_or_else(|| ExecError::Internal("a cell holds more than 2^32 rows of one side".to_owned()))?;
-        match self.chunks.last_mut() {
-            Some(last) if last.num_rows() < SMALL_CHUNK && last.num_rows() + batch.num_rows() <= FRAME_ROWS => {
-                *last = concat_batches(&self.schema, [&*last, batch])?;
-            }
-            _ => {
-                self.starts.push(first);
-                self.chunks.push(batch.clone());
+        let mut at = 0;
+        while at < batch.num_rows() {
+            let in_page = self.rows % PAGE;
+            let rows = (PAGE - in_page).min(batch.num_rows() - at);
+            self.chunks.push(batch.slice(at, rows));
+            self.rows += rows;
+            at += rows;
+            let pieces = self.chunks.len() - self.pages;
+            if self.rows.is_multiple_of(PAGE) || pieces > MOST_PIECES {
+                if pieces > 1 {
+                    let page = concat_batches(&self.schema, &self.chunks[self.pages..])?;
+                    self.chunks.truncate(self.pages);
+                    self.chunks.push(page);
+                }
+                self.pages = self.rows / PAGE;
             }
         }
-        let chunk = self.chunks.len() as u32 - 1;
-        self.chunk_of.resize(self.chunk_of.len() + batch.num_rows(), chunk);
         Ok(first)
+    }
+
+    /// Chunk of a row, and its place there.
+    fn locate(&self, row: u32) -> (usize, usize) {
+        let (page, mut place) = (row as usize / PAGE, row as usize % PAGE);
+        if page < self.pages {
+            return (page, place);
+        }
+        let mut chunk = page;
+        while place >= self.chunks[chunk].num_rows() {
+            place -= self.chunks[chunk].num_rows();
+            chunk += 1;
+        }
+        (chunk, place)
     }
 
     /// One column of some rows.
@@ -153,25 +206,33 @@ impl Store {
     /// # Errors
     /// More text than one array holds.
     pub fn gather(&self, column: usize, rows: &[u32]) -> Result<ArrayRef, ExecError> {
-        // Only the chunks that are used: there may be many more.
-        let mut places: HashMap<u32, usize> = HashMap::new();
-        let mut used: Vec<&dyn Array> = Vec::new();
-        let mut last = (u32::MAX, 0);
-        let indices: Vec<(usize, usize)> = rows
-            .iter()
-            .map(|row| {
-                let chunk = self.chunk_of[*row as usize];
-                if chunk != last.0 {
-                    let place = *places.entry(chunk).or_insert_with(|| {
-                        used.push(self.chunks[chunk as usize].column(column).as_ref());
-                        used.len() - 1
-                    });
-                    last = (chunk, place);
+        let arrays: Vec<&ArrayRef> = self.chunks.iter().map(|chunk| chunk.column(column)).collect();
+        if arrays.iter().all(|array| array.null_count() == 0) {
+            let gathered = match self.schema.field(column).data_type() {
+                DataType::Int64 => Some(self.gather_words::<Int64Type>(&arrays, rows)),
+                DataType::Float64 => Some(self.gather_words::<Float64Type>(&arrays, rows)),
+                DataType::Int32 => Some(self.gather_words::<Int32Type>(&arrays, rows)),
+                DataType::Timestamp(TimeUnit::Nanosecond, None) => {
+                    Some(self.gather_words::<TimestampNanosecondType>(&arrays, rows))
                 }
-                (last.1, (*row - self.starts[chunk as usize]) as usize)
-            })
-            .collect();
-        Ok(interleave(&used, &indices)?)
+                _ => None,
+            };
+            if let Some(gathered) = gathered {
+                return Ok(gathered);
+            }
+        }
+        let places: Vec<(usize, usize)> = rows.iter().map(|row| self.locate(*row)).collect();
+        let arrays: Vec<&dyn Array> = arrays.into_iter().map(AsRef::as_ref).collect();
+        Ok(interleave(&arrays, &places)?)
+    }
+
+    fn gather_words<T: ArrowPrimitiveType>(&self, arrays: &[&ArrayRef], rows: &[u32]) -> ArrayRef {
+        let values: Vec<&[T::Native]> = arrays.iter().map(|array| &**array.as_primitive::<T>().values()).collect();
+        let value = |row: &u32| {
+            let (chunk, place) = self.locate(*row);
+            values[chunk][place]
+        };
+        Arc::new(PrimitiveArray::<T>::from_iter_values(rows.iter().map(value)))
     }
 
     /// Whether [`Self::fold`] is worth its while: half of the rows are not in the base.
@@ -197,10 +258,10 @@ impl Store {
             let keys = if chunk.num_columns() > 0 { Some(converter.convert_columns(chunk.columns())?) } else { None };
             for i in 0..chunk.num_rows() {
                 let at = row as usize;
-                if self.epochs[at] <= committed {
+                if self.epoch(row) <= committed {
                     let bytes = keys.as_ref().map_or_else(Vec::new, |keys| keys.row(i).data().to_vec());
                     let weight = std::mem::take(&mut weights[at]);
-                    let entry = sums.entry((bytes, self.buckets[at], self.slices[at])).or_insert((row, 0));
+                    let entry = sums.entry((bytes, self.bucket(row), self.slices[at])).or_insert((row, 0));
                     entry.1 += weight;
                 }
                 row += 1;
@@ -220,27 +281,29 @@ impl Store {
     /// # Errors
     /// None in practice: the rows were stored before.
     pub fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
-        self.rebuild(|store, row| store.epochs[row as usize] <= committed)?;
+        self.rebuild(|store, row| store.epoch(row) <= committed)?;
         self.base_rows = self.base_rows.min(self.len());
         Ok(())
     }
 
     fn rebuild(&mut self, keep: impl Fn(&Self, u32) -> bool) -> Result<(), ExecError> {
-        let mut kept = Self::new(Arc::clone(&self.schema), self.retracts);
-        for (chunk, start) in self.chunks.iter().zip(&self.starts) {
+        let mut kept = Self::new(Arc::clone(&self.schema), self.retracts, self.buckets.is_some());
+        for (number, chunk) in self.chunks.iter().enumerate() {
+            let start = self.chunk_start(number);
             let rows: Vec<u32> = (0..chunk.num_rows() as u32).filter(|i| keep(self, start + i)).collect();
             if rows.is_empty() {
                 continue;
             }
             let batch = take_record_batch(chunk, &UInt32Array::from(rows.clone()))?;
-            kept.push_chunk(&batch)?;
-            for row in rows.iter().map(|i| (start + i) as usize) {
-                kept.epochs.push(self.epochs[row]);
-                kept.latest = kept.latest.max(self.epochs[row]);
-                kept.buckets.push(self.buckets[row]);
-                kept.slices.push(self.slices[row]);
+            let first = kept.push_rows(&batch)?;
+            for (new, row) in (first..).zip(rows.iter().map(|i| start + i)) {
+                kept.push_epoch(new, self.epoch(row));
+                kept.slices.push(self.slices[row as usize]);
+                if let Some(buckets) = &mut kept.buckets {
+                    buckets.push(self.bucket(row));
+                }
                 if self.retracts {
-                    kept.weights.push(self.weights[row]);
+                    kept.weights.push(self.weights[row as usize]);
                 }
             }
         }
@@ -248,10 +311,10 @@ impl Store {
         Ok(())
     }
 
-    /// The buckets of the rows of a chunk.
+    /// The buckets of the rows of a chunk; nothing if the join has one bucket.
     pub fn chunk_buckets(&self, chunk: usize) -> &[u32] {
-        let start = self.starts[chunk] as usize;
-        &self.buckets[start..start + self.chunks[chunk].num_rows()]
+        let start = self.chunk_start(chunk) as usize;
+        self.buckets.as_ref().map_or(&[], |buckets| &buckets[start..start + self.chunks[chunk].num_rows()])
     }
 }
 

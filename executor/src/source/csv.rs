@@ -1,9 +1,11 @@
-//! CSV files, decoded by arrow-csv.
+//! CSV files: plain records by a decoder of our own, all others by arrow-csv.
+
+mod plain;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow_csv::ReaderBuilder;
@@ -12,6 +14,7 @@ use regex::Regex;
 use thetis_planner::connector::CsvFormat;
 use thetis_planner::physical::Source;
 
+use self::plain::PlainDecoder;
 use super::files::{ColumnOrder, failure, open, position_of};
 use super::records::{Record, Records};
 use super::text::{Decode, TextFile, TextStream, broken_record, shown};
@@ -32,6 +35,7 @@ pub(super) struct Csv {
 
 #[derive(Debug)]
 struct CsvDecoder {
+    plain: Option<PlainDecoder>,
     decoder: Decoder,
     /// How to build another decoder.
     layout: FileLayout,
@@ -68,7 +72,8 @@ impl Format for Csv {
             None => by_position(&self.columns, &self.projection),
         };
         let (format, output) = (format.clone(), Arc::clone(&self.output));
-        let decoder = CsvDecoder { decoder: decoder(&layout, &format)?, layout, format, output };
+        let plain = PlainDecoder::new(&layout.schema, &layout.columns.read, &format);
+        let decoder = CsvDecoder { plain, decoder: decoder(&layout, &format)?, layout, format, output };
         Ok(Box::new(TextFile { stream: Arc::clone(&self.stream), path, records, decoder }))
     }
 }
@@ -78,12 +83,16 @@ impl Decode for CsvDecoder {
         let (Some(first), Some(last)) = (records.first(), records.last()) else {
             return Ok(None);
         };
-        let batch = decode(&mut self.decoder, &bytes[first.start..last.end]);
-        let in_order = |batch: RecordBatch| {
-            let columns = self.layout.columns.order.iter().map(|place| Arc::clone(batch.column(*place))).collect();
-            batch_of(&self.output, columns, batch.num_rows()).map_err(|error| error.to_string())
+        let in_order = |read: &[ArrayRef], rows: usize| {
+            let columns = self.layout.columns.order.iter().map(|place| Arc::clone(&read[*place])).collect();
+            batch_of(&self.output, columns, rows).map_err(|error| error.to_string())
         };
-        batch.map_err(|error| explain(&error, &self.layout.schema))?.map(in_order).transpose()
+        if let Some(columns) = self.plain.as_mut().and_then(|plain| plain.decode(bytes, records)) {
+            return in_order(&columns, records.len()).map(Some);
+        }
+        let batch = decode(&mut self.decoder, &bytes[first.start..last.end]);
+        let batch = batch.map_err(|error| explain(&error, &self.layout.schema))?;
+        batch.map(|batch| in_order(batch.columns(), batch.num_rows())).transpose()
     }
 
     fn renew(&mut self) -> Result<(), ExecError> {

@@ -4,6 +4,8 @@
 
 use std::io::{self, Read};
 
+use memchr::memchr;
+
 const BLOCK: usize = 256 << 10;
 
 /// One record's place in [`Records::bytes`].
@@ -164,7 +166,7 @@ impl<R: Read> Records<R> {
     /// Finds whole lines in what is buffered. Blank ones are no records.
     fn scan_lines(&mut self, most: usize, records: &mut Vec<Record>) -> State {
         while records.len() < most
-            && let Some(length) = self.buffer[self.taken..].iter().position(|byte| *byte == b'\n')
+            && let Some(length) = memchr(b'\n', &self.buffer[self.taken..])
         {
             let record = Record { start: self.taken, end: self.taken + length + 1, line: self.line };
             if !is_blank(&self.buffer[record.start..record.end]) {
@@ -184,7 +186,26 @@ impl<R: Read> Records<R> {
         let mut first_line = self.line;
         let mut line = self.line;
         let mut at = start;
+        let next_quote = |from: usize| memchr(quoting.quote, &self.buffer[from..]).map_or(usize::MAX, |i| from + i);
+        let mut quote = next_quote(start);
         while at < self.buffer.len() && records.len() < most {
+            if at == start {
+                if quote < start {
+                    quote = next_quote(start);
+                }
+                // Up to the next quote, a record is a line.
+                match memchr(b'\n', &self.buffer[start..]).map(|length| start + length) {
+                    Some(end) if end < quote => {
+                        at = end;
+                        state = State::Plain;
+                    }
+                    None if quote == usize::MAX => {
+                        state = State::Plain;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
             let byte = self.buffer[at];
             at += 1;
             if byte == b'\n' {

@@ -11,7 +11,7 @@ use crate::expr::ScalarExpr;
 use crate::layout::{Layout, Partitioning};
 use crate::physical::{
     Aggregate, AggregateCall, Dag, Edge, EpochPolicy, Exchange, Join, LocalIndexKind, Operator, OperatorId,
-    OperatorKind, Side, Sink, SinkMode, SortKey, Source, Step,
+    OperatorKind, Phase, Side, Sink, SinkMode, SortKey, Source, Step,
 };
 use crate::sizing::Shape;
 use crate::types::sql_name;
@@ -100,8 +100,19 @@ pub(super) struct JoinFacts {
     pub(super) replication: Sides<f64>,
     pub(super) per_cell: Option<PerCell>,
     pub(super) local_index: IndexFacts,
+    /// What the cells compute of their pairs in place of emitting them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) computes: Option<PairsFacts>,
     pub(super) alternatives: Vec<AlternativeFacts>,
     pub(super) unbounded: Sides<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct PairsFacts {
+    #[serde(flatten)]
+    pub(super) aggregate: AggregateFacts,
+    /// Without listing them.
+    pub(super) folded: bool,
 }
 
 /// One value for each side of a join.
@@ -143,12 +154,13 @@ pub(super) struct PerCell {
 pub(super) struct IndexFacts {
     pub(super) kind: IndexKind,
     pub(super) keys: Vec<String>,
-    pub(super) range: Option<String>,
+    pub(super) ranges: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum IndexKind {
+    Grid,
     Hash,
     HashSorted,
     Sorted,
@@ -165,6 +177,12 @@ pub(super) struct AlternativeFacts {
 
 #[derive(Debug, Serialize)]
 pub(super) struct AggregateFacts {
+    /// Of an aggregate in two phases: which one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) phase: Option<&'static str>,
+    /// What the first phase does with its rows first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) steps: Vec<StepFacts>,
     pub(super) groups: Vec<String>,
     pub(super) computes: Vec<CallFacts>,
 }
@@ -226,6 +244,7 @@ pub(super) enum StepFacts {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(super) enum ExchangeFacts {
     Gather,
+    Spread,
     Hash { keys: Vec<String> },
     Matrix { side: &'static str },
 }
@@ -306,7 +325,7 @@ fn operator_facts(dag: &Dag, id: OperatorId, operator: &Operator, measured: Opti
     let (kind, facts) = match &operator.kind {
         OperatorKind::Source(source) => ("source", Facts::Source(source_facts(source))),
         OperatorKind::Join(join) => ("join", Facts::Join(Box::new(join_facts(join)))),
-        OperatorKind::Aggregate(aggregate) => ("aggregate", Facts::Aggregate(aggregate_facts(aggregate))),
+        OperatorKind::Aggregate(aggregate) => ("aggregate", Facts::Aggregate(aggregate_facts(aggregate, &operator.schema, &operator_columns(dag, id)))),
         OperatorKind::Sink(sink) => ("sink", Facts::Sink(sink_facts(sink))),
     };
     let tasks = measured.and_then(|measured| measured.tasks.get(id.0 as usize));
@@ -393,6 +412,11 @@ fn join_facts(join: &Join) -> JoinFacts {
         replication: replication.into(),
         per_cell,
         local_index: index_facts(join, [&left, &right]),
+        computes: join.aggregate.as_ref().map(|aggregate| {
+            let output: Vec<String> = join.output.iter().map(|column| pair[*column as usize].clone()).collect();
+            let partial = &aggregate.partial;
+            PairsFacts { aggregate: aggregate_facts(partial, &partial.input, &output), folded: aggregate.fold.is_some() }
+        }),
         alternatives: alternatives.collect(),
         unbounded: join.report.unbounded.into(),
     }
@@ -421,18 +445,43 @@ fn index_facts(join: &Join, [left, right]: [&[String]; 2]) -> IndexFacts {
     let keys = join.equality.iter().map(|(l, r)| format!("{} = {}", l.display(left), r.display(right)));
     IndexFacts {
         kind: match join.local_index() {
+            LocalIndexKind::Grid => IndexKind::Grid,
             LocalIndexKind::Hash => IndexKind::Hash,
             LocalIndexKind::HashSorted => IndexKind::HashSorted,
             LocalIndexKind::Sorted => IndexKind::Sorted,
             LocalIndexKind::Scan => IndexKind::Scan,
         },
         keys: keys.collect(),
-        range: join.range.as_ref().map(|range| range_text(range, left, right)),
+        ranges: join.ranges.iter().map(|range| range_text(range, left, right)).collect(),
     }
 }
 
-fn aggregate_facts(aggregate: &Aggregate) -> AggregateFacts {
-    let columns = names(&aggregate.input);
+/// Names of the columns that an operator gets on its first port, before it does anything.
+fn operator_columns(dag: &Dag, id: OperatorId) -> Vec<String> {
+    let edge = dag.edges.iter().find(|edge| edge.to == id);
+    edge.map_or_else(Vec::new, |edge| names(dag.taken_schema(edge)))
+}
+
+/// `emitted` are the columns of the operator, `taken` the names of those that come in.
+fn aggregate_facts(aggregate: &Aggregate, emitted: &SchemaRef, taken: &[String]) -> AggregateFacts {
+    let mut columns = taken.to_vec();
+    let mut steps = Vec::new();
+    if let Phase::Partial(first) = &aggregate.phase {
+        for step in first {
+            steps.push(step_facts(step, &columns));
+            if let Some(schema) = step.schema() {
+                columns = names(schema);
+            }
+        }
+    }
+    let (phase, groups) = match aggregate.phase {
+        Phase::Whole => (None, texts(&aggregate.groups, &columns)),
+        Phase::Partial(_) => (Some("partial"), texts(&aggregate.groups, &columns)),
+        Phase::Final => {
+            columns = names(&aggregate.input);
+            (Some("final"), texts(&aggregate.groups, &names(emitted)))
+        }
+    };
     let call = |call: &AggregateCall| CallFacts {
         function: call.function.name(),
         arguments: texts(&call.arguments, &columns),
@@ -441,10 +490,7 @@ fn aggregate_facts(aggregate: &Aggregate) -> AggregateFacts {
         distinct: call.distinct,
         filter: call.filter.as_ref().map(|filter| filter.display(&columns)),
     };
-    AggregateFacts {
-        groups: texts(&aggregate.groups, &columns),
-        computes: aggregate.aggregates.iter().map(call).collect(),
-    }
+    AggregateFacts { phase, steps, groups, computes: aggregate.aggregates.iter().map(call).collect() }
 }
 
 fn sort_facts(keys: &[SortKey], columns: &[String]) -> Vec<SortFacts> {
@@ -478,6 +524,7 @@ fn edge_facts(dag: &Dag, number: usize, edge: &Edge, measured: Option<&Measured>
     }
     let exchange = match &edge.exchange {
         Exchange::Gather => ExchangeFacts::Gather,
+        Exchange::Spread => ExchangeFacts::Spread,
         Exchange::Hash(keys) => ExchangeFacts::Hash { keys: texts(keys, &names) },
         Exchange::Matrix(side) => ExchangeFacts::Matrix { side: side_name(*side) },
     };

@@ -4,7 +4,7 @@ use std::fmt::{Display, Formatter, Result};
 
 use super::describe::{
     AggregateFacts, AlternativeFacts, CallFacts, EdgeRun, ExchangeFacts, IndexFacts, IndexKind, JoinFacts,
-    OperatorFacts, Reads, RunFacts, Sides, SinkFacts, SortFacts, StepFacts, TaskRun,
+    OperatorFacts, PairsFacts, Reads, RunFacts, Sides, SinkFacts, SortFacts, StepFacts, TaskRun,
 };
 
 impl OperatorFacts {
@@ -48,11 +48,17 @@ impl JoinFacts {
 impl Display for IndexFacts {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let keys = self.keys.join(", ");
-        let range = self.range.as_deref().unwrap_or_default();
+        let (range, others) = match self.ranges.as_slice() {
+            [] => ("", String::new()),
+            [range] => (range.as_str(), String::new()),
+            [range, others @ ..] => (range.as_str(), format!(", filtered by {}", others.join(", "))),
+        };
         match self.kind {
+            IndexKind::Grid if keys.is_empty() => write!(f, "grid on {range}{others}"),
+            IndexKind::Grid => write!(f, "hash on {keys}, grid on {range}{others}"),
             IndexKind::Hash => write!(f, "hash on {keys}"),
-            IndexKind::HashSorted => write!(f, "hash on {keys}, sorted by {range}"),
-            IndexKind::Sorted => write!(f, "sorted by {range}"),
+            IndexKind::HashSorted => write!(f, "hash on {keys}, sorted by {range}{others}"),
+            IndexKind::Sorted => write!(f, "sorted by {range}{others}"),
             IndexKind::Scan => f.write_str("none: block scan"),
         }
     }
@@ -65,6 +71,20 @@ impl Display for AlternativeFacts {
             write!(f, "{} rows sent, {} per cell; ", count(network), count(cell))?;
         }
         f.write_str(&self.note)
+    }
+}
+
+impl PairsFacts {
+    /// What is computed, and how.
+    pub(super) fn text(&self) -> String {
+        let groups = &self.aggregate.groups;
+        let by = if groups.is_empty() { String::new() } else { format!(" by {}", groups.join(", ")) };
+        let how = if self.folded {
+            "folded: from counts and sums of each side, no pairs are listed"
+        } else {
+            "from the pairs as they are found"
+        };
+        format!("partial {}{by} ({how})", self.aggregate.calls())
     }
 }
 
@@ -129,6 +149,7 @@ impl Display for ExchangeFacts {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Self::Gather => f.write_str("gather"),
+            Self::Spread => f.write_str("spread"),
             Self::Hash { keys } => write!(f, "hash({})", keys.join(", ")),
             Self::Matrix { side } => write!(f, "matrix, {side} side"),
         }

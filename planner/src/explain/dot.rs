@@ -39,6 +39,7 @@ fn operator_lines(operator: &OperatorFacts) -> Vec<String> {
             lines.push(join.whole_condition());
             lines.push(format!("layout: {}", join.layout.name));
             lines.push(format!("local index: {}", join.local_index));
+            lines.extend(join.computes.iter().map(|pairs| format!("computes: {}", pairs.text())));
         }
         Facts::Aggregate(aggregate) => {
             if !aggregate.groups.is_empty() {

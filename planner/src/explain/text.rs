@@ -70,6 +70,12 @@ fn write_join(join: &JoinFacts, out: &mut String) {
         let _ = writeln!(out, "  per cell: about {left} + {right} rows, {} bytes", count(cell.bytes));
     }
     let _ = writeln!(out, "  local index: {}", join.local_index);
+    if let Some(pairs) = &join.computes {
+        let _ = writeln!(out, "  computes: {}", pairs.text());
+        for step in &pairs.aggregate.steps {
+            let _ = writeln!(out, "    of {step}");
+        }
+    }
     for alternative in &join.alternatives {
         let _ = writeln!(out, "  instead: {alternative}");
     }
@@ -77,6 +83,12 @@ fn write_join(join: &JoinFacts, out: &mut String) {
 }
 
 fn write_aggregate(aggregate: &AggregateFacts, out: &mut String) {
+    if let Some(phase) = aggregate.phase {
+        let _ = writeln!(out, "  phase: {phase}");
+    }
+    for step in &aggregate.steps {
+        let _ = writeln!(out, "  first: {step}");
+    }
     if !aggregate.groups.is_empty() {
         let _ = writeln!(out, "  groups: {}", aggregate.groups.join(", "));
     }

@@ -11,7 +11,7 @@ use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys, volatile};
 use crate::error::PlanError;
 use crate::estimate;
 use crate::expr::ScalarExpr;
-use crate::physical::{Aggregate, AggregateCall, AggregateFunction, Exchange, OperatorKind};
+use crate::physical::{Aggregate, AggregateCall, AggregateFunction, Exchange, OperatorKind, Phase};
 
 impl Lowering<'_> {
     pub(super) fn aggregate(&mut self, aggregate: &logical_plan::Aggregate) -> Result<Flow, PlanError> {
@@ -33,7 +33,7 @@ impl Lowering<'_> {
             (self.settings.parallelism, input.rows.map(estimate::groups))
         };
         let operator =
-            Aggregate { input: Arc::clone(&input.schema), groups, aggregates, input_retracts: input.retracts };
+            Aggregate { input: Arc::clone(&input.schema), groups, aggregates, input_retracts: input.retracts, phase: Phase::Whole, at_end: false };
         Ok(self.add_aggregate(input, operator, flow_schema(&aggregate.schema), tasks, rows))
     }
 
@@ -47,6 +47,8 @@ impl Lowering<'_> {
             groups: (0..schema.fields().len() as u32).map(ScalarExpr::Column).collect(),
             aggregates: Vec::new(),
             input_retracts: input.retracts,
+            phase: Phase::Whole,
+            at_end: false,
         };
         self.add_aggregate(input, operator, schema, tasks, rows)
     }

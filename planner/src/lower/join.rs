@@ -57,7 +57,9 @@ impl Lowering<'_> {
             retracts: [left.retracts, right.retracts],
             condition,
             equality: analysis.equality,
-            range: analysis.ranges.into_iter().next(),
+            ranges: analysis.ranges,
+            covered: analysis.covered,
+            aggregate: None,
             output: (0..schema.fields().len() as u32).collect(),
             report: JoinReport {
                 class: analysis.class,

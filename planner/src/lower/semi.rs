@@ -131,7 +131,8 @@ impl Lowering<'_> {
         }
         class.sort();
         class.dedup();
-        let analysis = Analysis { class: ConditionClass(class), equality, ranges: Vec::new() };
+        let covered = class.iter().all(|class| *class == AtomClass::Equality);
+        let analysis = Analysis { class: ConditionClass(class), equality, ranges: Vec::new(), covered };
         let schema = Arc::clone(&rows.schema);
         let pairs = self.add_join([rows, once], condition, analysis)?;
         Ok(pairs.project((0..width).map(ScalarExpr::Column).collect(), &schema))

@@ -9,7 +9,7 @@ use datafusion_common::ScalarValue;
 use datafusion_expr::expr::Alias;
 use datafusion_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
-use super::{Bounds, Inputs, RawKey, RawRange, Reads};
+use super::{Bounds, Inputs, RawKey, RawRange, Reads, SURE_BOUND};
 use crate::physical::Side;
 
 const SECOND: i64 = 1_000_000_000;
@@ -56,6 +56,8 @@ pub(super) struct Linear {
     float: f64,
     /// By how much casts may have changed the sum.
     error: f64,
+    /// The query computes the sum in a type in which modest values do not overflow.
+    wide: bool,
 }
 
 /// `a op b` as a range, if it is linear and reads both sides.
@@ -64,7 +66,7 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
     let b_unit = Unit::of(&b.get_type(inputs.pair).ok()?)?;
     let unit = common(a_unit, b_unit)?;
     let unit = finest(a, finest(b, unit, inputs)?, inputs)?;
-    let mut sum = Linear::default();
+    let mut sum = Linear { wide: true, ..Linear::default() };
     sum.add(a, 1, unit, inputs)?;
     sum.add(b, -1, unit, inputs)?;
     if sum.left.is_empty() || sum.right.is_empty() {
@@ -80,9 +82,14 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         Operator::Lt | Operator::LtEq => (false, true),
         _ => (true, false),
     };
+    let tight = sum.is_tight(unit);
     let bounds = match unit {
         Unit::Number { .. } | Unit::Time => {
-            Bounds::Exact { lower: lower.then(|| saturate(-sum.exact.1)), upper: upper.then(|| saturate(-sum.exact.0)) }
+            let strict = i128::from(tight && matches!(op, Operator::Lt | Operator::Gt));
+            Bounds::Exact {
+                lower: lower.then(|| saturate(-sum.exact.1 + strict)),
+                upper: upper.then(|| saturate(-sum.exact.0 - strict)),
+            }
         }
         Unit::Float => Bounds::Float {
             lower: lower.then_some(0.0 - sum.float - sum.error),
@@ -90,7 +97,7 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         },
         Unit::Ordered => Bounds::Ordered { lower, upper },
     };
-    sum.into_range(bounds, unit)
+    Some(RawRange { tight, ..sum.into_range(bounds, unit)? })
 }
 
 /// The range `lower <= expr <= upper` for a linear expression of both sides, a little wider than
@@ -237,11 +244,13 @@ impl Linear {
     fn add(&mut self, expr: &Expr, sign: i64, unit: Unit, inputs: Inputs<'_>) -> Option<()> {
         match parts(expr, inputs) {
             Parts::Sum(a, b_sign, b) => {
+                self.wide &= is_wide(&expr.get_type(inputs.pair).ok()?);
                 self.add(a, sign, unit, inputs)?;
                 self.add(b, sign * b_sign, unit, inputs)
             }
             Parts::Inner(e, inner_sign, error) => {
                 self.error += error;
+                self.wide &= inner_sign > 0 || is_wide(&expr.get_type(inputs.pair).ok()?);
                 self.add(e, sign * inner_sign, unit, inputs)
             }
             Parts::Leaf => match inputs.reads(expr) {
@@ -288,6 +297,18 @@ impl Linear {
         self.left.iter().chain(&self.right).map(|(_, expr)| i128::from(unit(expr))).max().unwrap_or(0)
     }
 
+    /// Whether the range says as much as the comparison, for keys that are not too large.
+    fn is_tight(&self, unit: Unit) -> bool {
+        let modest = self.exact.0.unsigned_abs() <= SURE_BOUND.unsigned_abs().into();
+        match unit {
+            Unit::Number { .. } | Unit::Time => {
+                self.wide && self.error == 0.0 && self.exact.0 == self.exact.1 && modest
+            }
+            Unit::Float => self.error == 0.0,
+            Unit::Ordered => false,
+        }
+    }
+
     /// Left terms as they are, right terms with the other sign: L - R.
     fn into_range(mut self, bounds: Bounds, unit: Unit) -> Option<RawRange> {
         for (factor, _) in &mut self.right {
@@ -330,8 +351,18 @@ impl Linear {
             left: RawKey { terms: self.left, limit: None },
             right: RawKey { terms: self.right, limit: None },
             bounds,
+            tight: false,
         }
     }
+}
+
+/// Sums of this type do not overflow while their terms are no larger than [`super::SURE`].
+fn is_wide(data_type: &DataType) -> bool {
+    use DataType as T;
+    matches!(
+        data_type,
+        T::Int64 | T::Decimal128(..) | T::Timestamp(TimeUnit::Nanosecond, _) | T::Duration(TimeUnit::Nanosecond) | T::Float64
+    )
 }
 
 /// What a value of this type is multiplied with to be in `unit`.

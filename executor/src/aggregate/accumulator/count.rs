@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array};
+use arrow::datatypes::Int64Type;
 
 use super::{Accumulator, Update, same};
 use crate::error::ExecError;
@@ -20,7 +21,20 @@ impl Accumulator for Count {
     }
 
     fn update(&mut self, update: &Update<'_>) -> Result<(), ExecError> {
-        update.each().for_each(|(group, weight, _)| self.counts[group] += weight);
+        match (update.groups, update.weights) {
+            (None, None) => self.counts[0] += update.rows.len() as i64,
+            _ => update.each().for_each(|(group, weight, _)| self.counts[group] += weight),
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<Vec<ArrayRef>, ExecError> {
+        Ok(vec![Arc::new(Int64Array::from(self.counts.clone()))])
+    }
+
+    fn merge_state(&mut self, state: &[ArrayRef], groups: &[u32]) -> Result<(), ExecError> {
+        let counts = state[0].as_primitive::<Int64Type>().values();
+        groups.iter().zip(counts).for_each(|(group, count)| self.counts[*group as usize] += count);
         Ok(())
     }
 

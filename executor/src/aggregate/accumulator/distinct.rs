@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use hashbrown::HashMap;
 
-use super::{Accumulator, Update, same};
+use super::{Accumulator, Selected, Update, same};
 use crate::error::ExecError;
 
 /// An aggregate of distinct values, or tuples of them: one reaches the inner aggregate when it
@@ -57,9 +57,9 @@ impl Accumulator for Distinct {
         }
         let parser = self.converter.parser();
         let values = self.converter.convert_rows(changed.iter().map(|bytes| parser.parse(bytes)))?;
-        let rows: Vec<u32> = (0..groups.len() as u32).collect();
-        let weights = Some(weights.as_slice());
-        self.inner.update(&Update { values: &values, order: &[], rows: &rows, groups: &groups, weights })
+        let rows = Selected::All(groups.len());
+        let (groups, weights) = (Some(groups.as_slice()), Some(weights.as_slice()));
+        self.inner.update(&Update { values: &values, order: &[], rows, groups, weights })
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use arrow::array::{ArrayRef, new_null_array};
+use arrow::array::{Array, ArrayRef, new_null_array};
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 
@@ -70,6 +70,19 @@ impl Accumulator for Extreme {
         let other: &Self = same(other);
         for (group, values) in map.iter().zip(&other.groups) {
             values.iter().for_each(|(bytes, weight)| self.add(*group as usize, bytes, *weight));
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<Vec<ArrayRef>, ExecError> {
+        let all: Vec<u32> = (0..self.groups.len() as u32).collect();
+        Ok(vec![self.values(&all)?])
+    }
+
+    fn merge_state(&mut self, state: &[ArrayRef], groups: &[u32]) -> Result<(), ExecError> {
+        let rows = self.converter.convert_columns(state)?;
+        for (row, group) in groups.iter().enumerate().filter(|(row, _)| state[0].is_valid(*row)) {
+            self.add(*group as usize, rows.row(row).data(), 1);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Int64Array, UInt64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, i256};
+use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, Int64Type, i256};
 
 use super::{Accumulator, Update, same};
 use crate::error::ExecError;
@@ -70,6 +70,15 @@ impl Accumulator for ExactSum {
             update.each().for_each(|each| add(each, values[each.2]));
             return Ok(());
         }
+        if let (None, DataType::Int64) = (update.groups, argument.data_type()) {
+            let values = argument.as_primitive::<Int64Type>().values();
+            let product = |(_, weight, row): (usize, i64, usize)| i128::from(values[row]) * i128::from(weight);
+            let sum = i256::from_i128(update.each().map(product).sum());
+            let (total, count) = &mut groups[0];
+            *total = total.wrapping_add(sum);
+            *count += update.each().map(|(_, weight, _)| weight).sum::<i64>();
+            return Ok(());
+        }
         with_exact_values(argument, |value| {
             update.each().for_each(|each| add(each, i256::from_i128(value(each.2))));
         })
@@ -78,6 +87,26 @@ impl Accumulator for ExactSum {
     fn merge(&mut self, other: &dyn Accumulator, map: &[u32]) -> Result<(), ExecError> {
         let other: &Self = same(other);
         for (group, (sum, count)) in map.iter().zip(&other.groups) {
+            let own = &mut self.groups[*group as usize];
+            *own = (own.0.wrapping_add(*sum), own.1 + count);
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> Result<Vec<ArrayRef>, ExecError> {
+        let sums = Decimal256Array::from_iter_values(self.groups.iter().map(|(sum, _)| *sum));
+        let counts = Int64Array::from_iter_values(self.groups.iter().map(|(_, count)| *count));
+        Ok(vec![Arc::new(sums.with_precision_and_scale(76, 0)?), Arc::new(counts)])
+    }
+
+    fn state_columns(&self) -> usize {
+        2
+    }
+
+    fn merge_state(&mut self, state: &[ArrayRef], groups: &[u32]) -> Result<(), ExecError> {
+        let sums = state[0].as_primitive::<Decimal256Type>().values();
+        let counts = state[1].as_primitive::<Int64Type>().values();
+        for (group, (sum, count)) in groups.iter().zip(sums.iter().zip(counts)) {
             let own = &mut self.groups[*group as usize];
             *own = (own.0.wrapping_add(*sum), own.1 + count);
         }

@@ -75,8 +75,10 @@ fn join(setup: &Setup) -> Arc<Join> {
         retracts: setup.retracts,
         condition,
         equality,
-        range: setup.ranged.then(|| Range { left: key(), right: key(), bounds }),
+        ranges: setup.ranged.then(|| Range { left: key(), right: key(), bounds, tight: false }).into_iter().collect(),
+        covered: false,
         output: vec![0, 1, 2, 3],
+        aggregate: None,
         layout: Layout::any(setup.shape),
         report: JoinReport {
             class: ConditionClass(Vec::new()),

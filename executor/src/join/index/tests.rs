@@ -1,8 +1,10 @@
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::join::keys::Ranges;
 
 /// Prefix, range key, whether the row has a NULL key.
 type Row<K> = (u64, K, bool);
@@ -27,21 +29,29 @@ fn cases<K: Debug + Clone + 'static>(key: BoxedStrategy<K>) -> BoxedStrategy<Cas
         .boxed()
 }
 
-fn keys_of<K: Copy>(rows: &[Row<K>], prefixed: bool, ranges: &impl Fn(Vec<K>) -> Option<Ranges>) -> Keys {
-    Keys {
+/// The ranges of some keys, and which of them are wild.
+type Ranged = (Vec<Ranges>, Vec<bool>);
+
+fn keys_of<K: Copy>(rows: &[Row<K>], prefixed: bool, ranges: &impl Fn(Vec<K>) -> Ranged) -> Keys {
+    let (ranges, wild) = ranges(rows.iter().map(|row| row.1).collect());
+    let mut keys = Keys {
         rows: rows.len(),
         prefixes: prefixed.then(|| rows.iter().map(|row| row.0).collect()),
-        ranges: ranges(rows.iter().map(|row| row.1).collect()),
+        ranges,
         null: rows.iter().map(|row| row.2).collect(),
-    }
+        wild,
+        ..Keys::default()
+    };
+    keys.sort();
+    keys
 }
 
 /// Finds the candidates in small portions and holds them against all pairs. `matches` gets the
-/// stored key and the probing one.
+/// stored key and the probing one. A `generous` index may propose what cannot match.
 fn check<K: Copy + Debug>(
     case: &Case<K>,
-    mut index: impl LocalIndex,
-    ranges: impl Fn(Vec<K>) -> Option<Ranges>,
+    (mut index, generous): (impl LocalIndex, bool),
+    ranges: impl Fn(Vec<K>) -> Ranged,
     matches: impl Fn(K, K) -> bool,
 ) -> Result<(), TestCaseError> {
     let split = case.split.min(case.stored.len());
@@ -69,8 +79,9 @@ fn check<K: Copy + Debug>(
     for (p, probe) in case.probing.iter().enumerate() {
         for (s, stored) in case.stored.iter().enumerate() {
             let possible = !probe.2 && !stored.2 && (!case.prefixed || probe.0 == stored.0);
+            let generous = generous || ranges(vec![probe.1, stored.1]).1.contains(&true);
             let is_found = found.contains(&(p as u32, s as u32));
-            prop_assert!(possible || !is_found, "{:?} and {:?} cannot match", stored, probe);
+            prop_assert!(possible || generous || !is_found, "{:?} and {:?} cannot match", stored, probe);
             let must = possible && matches(stored.1, probe.1);
             prop_assert!(!must || is_found, "stored {:?} is not found by {:?}", stored, probe);
         }
@@ -123,10 +134,26 @@ fn float_key() -> BoxedStrategy<f64> {
     prop_oneof![8 => float(), 1 => wild].boxed()
 }
 
+fn exact_ranges(keys: Vec<Option<i64>>) -> Ranged {
+    let wild = keys.iter().map(Option::is_none).collect();
+    (vec![Ranges::Exact(keys.into_iter().map(Option::unwrap_or_default).collect())], wild)
+}
+
+fn float_ranges(keys: &[(f64, f64)], error: f64) -> Ranged {
+    let key = |(value, off): &(f64, f64)| Some(value + off * error).filter(|key| key.is_finite());
+    let wild = keys.iter().map(|pair| key(pair).is_none()).collect();
+    (vec![Ranges::Float(keys.iter().map(|pair| key(pair).unwrap_or(0.0)).collect(), error)], wild)
+}
+
+fn within(left: i64, right: i64, lower: Option<i64>, upper: Option<i64>) -> bool {
+    let difference = i128::from(left) - i128::from(right);
+    lower.is_none_or(|lower| difference >= i128::from(lower)) && upper.is_none_or(|upper| difference <= i128::from(upper))
+}
+
 proptest! {
     #[test]
     fn hash_finds_exactly_the_rows_of_the_same_prefix(case in cases(Just(()).boxed())) {
-        check(&case, HashIndex::default(), |_| None, |(), ()| true)?;
+        check(&case, (HashIndex::default(), false), |_| (Vec::new(), Vec::new()), |(), ()| true)?;
     }
 
     #[test]
@@ -136,13 +163,56 @@ proptest! {
         lower in prop::option::of(integer()),
         upper in prop::option::of(integer()),
     ) {
-        let index = SortedIndex::new(side, Bounds::Exact { lower, upper });
-        check(&case, index, |keys| Some(Ranges::Exact(keys)), |stored, probe| {
+        let index = SortedIndex::new(side, &[Bounds::Exact { lower, upper }]);
+        check(&case, (index, false), exact_ranges, |stored, probe| {
             let (Some(left), Some(right)) = oriented(side, stored, probe) else { return true };
-            let difference = i128::from(left) - i128::from(right);
-            lower.is_none_or(|lower| difference >= i128::from(lower))
-                && upper.is_none_or(|upper| difference <= i128::from(upper))
+            within(left, right, lower, upper)
         })?;
+    }
+
+    #[test]
+    fn a_grid_misses_nothing(
+        case in cases(prop_oneof![7 => integer().prop_map(Some), 1 => Just(None)].boxed()),
+        side in side(), lower in integer(), upper in integer(),
+    ) {
+        let index = Grid::new(side, [Bounds::Exact { lower: Some(lower), upper: Some(upper) }]).unwrap();
+        check(&case, (index, true), exact_ranges, |stored, probe| {
+            let (Some(left), Some(right)) = oriented(side, stored, probe) else { return true };
+            within(left, right, Some(lower), Some(upper))
+        })?;
+    }
+
+    /// Two bands make a plane; a third range filters.
+    #[test]
+    fn several_ranges_find_exactly_what_is_in_reach(
+        case in cases([-30_i64..30, -30_i64..30, -30_i64..30].boxed()),
+        side in side(), low in -9_i64..9, high in -9_i64..9, y in -9_i64..9, to_y in -9_i64..9,
+        least in prop::option::of(-9_i64..9),
+    ) {
+        let exact = |lower, upper| Bounds::Exact { lower, upper };
+        let bounds = [exact(Some(low), Some(high)), exact(Some(y), Some(to_y)), exact(least, None)];
+        let ranges = |keys: Vec<[i64; 3]>| {
+            ((0..3).map(|i| Ranges::Exact(keys.iter().map(|key| key[i]).collect())).collect(), Vec::new())
+        };
+        let matches = |stored, probe| {
+            let (left, right): ([i64; 3], [i64; 3]) = oriented(side, stored, probe);
+            within(left[0], right[0], Some(low), Some(high))
+                && within(left[1], right[1], Some(y), Some(to_y))
+                && within(left[2], right[2], least, None)
+        };
+        check(&case, (Grid::new(side, bounds).unwrap(), true), ranges, matches)?;
+        check(&case, (SortedIndex::new(side, &bounds), false), ranges, matches)?;
+        // Nothing else is found: whole keys need no further look.
+        let indexes: [Box<dyn LocalIndex>; 2] =
+            [Box::new(Grid::new(side, bounds).unwrap()), Box::new(SortedIndex::new(side, &bounds))];
+        for mut index in indexes {
+            index.insert(&keys_of(&case.stored, false, &ranges), 0);
+            let mut found = Candidates::default();
+            index.probe(&keys_of(&case.probing, false, &ranges), &mut Cursor::default(), usize::MAX, &mut found);
+            for (probe, stored) in found.probes.iter().zip(&found.stored) {
+                prop_assert!(matches(case.stored[*stored as usize].1, case.probing[*probe as usize].1));
+            }
+        }
     }
 
     /// Keys are off by up to the error; the condition may be spelled in several ways, which round
@@ -155,27 +225,28 @@ proptest! {
         upper in prop::option::of(float()),
         error in prop_oneof![2 => Just(0.0), 1 => 0.0_f64..2.0],
     ) {
-        let index = SortedIndex::new(side, Bounds::Float { lower, upper });
-        let ranges = |keys: Vec<(f64, f64)>| {
-            let key = |(value, off): (f64, f64)| Some(value + off * error).filter(|key| key.is_finite());
-            Some(Ranges::Float(keys.into_iter().map(key).collect(), error))
-        };
-        check(&case, index, ranges, |(stored, _), (probe, _)| {
-            let (left, right) = oriented(side, stored, probe);
+        let bounds = Bounds::Float { lower, upper };
+        let ranges = |keys: Vec<(f64, f64)>| float_ranges(&keys, error);
+        let matches = |(stored, _), (probe, _)| {
+            let (left, right): (f64, f64) = oriented(side, stored, probe);
             if !left.is_finite() || !right.is_finite() {
                 return true;
             }
             lower.is_none_or(|b| left - right >= b || left >= right + b || right <= left - b)
                 && upper.is_none_or(|b| left - right <= b || left <= right + b || right >= left - b)
-        })?;
+        };
+        check(&case, (SortedIndex::new(side, &[bounds]), false), ranges, matches)?;
+        if let Some(grid) = Grid::new(side, [bounds]) {
+            check(&case, (grid, true), ranges, matches)?;
+        }
     }
 
     #[test]
     fn ordered_ranges_miss_nothing(
         case in cases(integer()), side in side(), lower: bool, upper: bool,
     ) {
-        let index = SortedIndex::new(side, Bounds::Ordered { lower, upper });
-        check(&case, index, |keys| Some(Ranges::Ordered(keys)), |stored, probe| {
+        let index = SortedIndex::new(side, &[Bounds::Ordered { lower, upper }]);
+        check(&case, (index, false), |keys| (vec![Ranges::Ordered(keys)], Vec::new()), |stored, probe| {
             let (left, right) = oriented(side, stored, probe);
             (!lower || left >= right) && (!upper || left <= right)
         })?;

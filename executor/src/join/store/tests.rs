@@ -63,7 +63,7 @@ fn frame(part: &Part) -> Frame {
 
 /// A store of these parts and its rows in order.
 fn filled(parts: &[Part], retracts: bool) -> (Store, Vec<Row>) {
-    let mut store = Store::new(schema(), retracts);
+    let mut store = Store::new(schema(), retracts, true);
     let mut rows = Vec::new();
     for part in parts {
         assert_eq!(store.append(&frame(part)).unwrap() as usize, rows.len());

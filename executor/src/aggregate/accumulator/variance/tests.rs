@@ -3,6 +3,7 @@ use arrow::datatypes::i256;
 use proptest::prelude::*;
 
 use super::*;
+use crate::aggregate::accumulator::Selected;
 
 /// `numerator / denominator` or its square root, correctly rounded, by integers alone.
 pub(in crate::aggregate) fn quotient(numerator: i256, denominator: i256, root: bool) -> f64 {
@@ -68,7 +69,7 @@ fn update(accumulator: &mut Variance, values: ArrayRef, weights: &[i64]) {
     let groups = vec![0; weights.len()];
     accumulator.resize(1);
     let weights = Some(weights);
-    accumulator.update(&Update { values: &[values], order: &[], rows: &rows, groups: &groups, weights }).unwrap();
+    accumulator.update(&Update { values: &[values], order: &[], rows: Selected::Rows(&rows), groups: Some(&groups), weights }).unwrap();
 }
 
 /// Runs the changes, an epoch at a time; `check` gets the functions' results and the live values.

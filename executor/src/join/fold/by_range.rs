@@ -1,0 +1,245 @@
+//! Sums by the range of one key: each side is a few sorted runs with prefix sums, so that what lies
+//! between two keys is a difference, however many rows that are.
+
+use thetis_planner::physical::Side;
+use thetis_planner::theta::Bounds;
+
+use super::{Given, RowKeys, Rows, Totals};
+use crate::error::ExecError;
+use crate::join::keys::{Ranges, reach};
+use crate::join::runs::{self, Run, advance, merge_keys};
+
+/// Rows of a side that are sorted together.
+const BATCH: usize = 1 << 16;
+
+/// Both sides.
+#[derive(Debug)]
+pub(super) struct ByRange {
+    bounds: Bounds,
+    /// Whether each call has terms to be summed.
+    sums: Vec<bool>,
+    waiting: [Waiting; 2],
+    runs: [Vec<Sums>; 2],
+}
+
+/// Rows that came and were not counted yet: all after those of the runs, and in an order in which
+/// the two sides may be swapped.
+#[derive(Debug, Default)]
+struct Waiting {
+    rows: usize,
+    parts: Vec<Rows>,
+}
+
+/// Rows in the order of their keys, or sums of them: `at(i)` is the sum of the first i rows.
+#[derive(Debug, Default)]
+struct Sums {
+    keys: Vec<i64>,
+    /// Absent when all weights are one.
+    weights: Option<Vec<i64>>,
+    calls: Vec<CallSums>,
+}
+
+#[derive(Debug, Default)]
+struct CallSums {
+    /// Absent when they are the run's weights.
+    counts: Option<Vec<i64>>,
+    /// Absent when all are zero.
+    terms: Option<Vec<i128>>,
+}
+
+/// Sorted rows that are counted against runs.
+struct Batch {
+    keys: Vec<i64>,
+    weights: Option<Vec<i64>>,
+    calls: Vec<Given>,
+}
+
+impl ByRange {
+    pub(super) fn new(bounds: Bounds, sums: &[bool]) -> Self {
+        Self { bounds, sums: sums.to_vec(), waiting: Default::default(), runs: Default::default() }
+    }
+
+    pub(super) fn add(&mut self, side: Side, rows: Rows, totals: &mut Totals) -> Result<(), ExecError> {
+        let waiting = &mut self.waiting[side.index()];
+        waiting.rows += rows.weights.len();
+        waiting.parts.push(rows);
+        if waiting.rows >= BATCH { self.flush_side(side, totals) } else { Ok(()) }
+    }
+
+    pub(super) fn flush(&mut self, totals: &mut Totals) -> Result<(), ExecError> {
+        Side::BOTH.into_iter().try_for_each(|side| self.flush_side(side, totals))
+    }
+
+    fn flush_side(&mut self, side: Side, totals: &mut Totals) -> Result<(), ExecError> {
+        let waiting = std::mem::take(&mut self.waiting[side.index()]);
+        if waiting.rows == 0 {
+            return Ok(());
+        }
+        let batch = Batch::of(waiting)?;
+        for run in &self.runs[side.other().index()] {
+            batch.count(run, &self.bounds, side, totals);
+        }
+        runs::push(&mut self.runs[side.index()], Sums::of(batch, &self.sums));
+        Ok(())
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.runs.iter().flatten().map(Sums::memory).sum()
+    }
+}
+
+impl Batch {
+    /// Sorts what waits. Rows of weight zero are left out.
+    fn of(waiting: Waiting) -> Result<Self, ExecError> {
+        let mut order: Vec<(i64, u32, u32)> = Vec::with_capacity(waiting.rows);
+        let mut weighted = false;
+        for (number, part) in (0..).zip(&waiting.parts) {
+            let RowKeys::Numbers(keys) = &part.keys else {
+                return Err(ExecError::Internal("rows without range keys".to_owned()));
+            };
+            weighted |= part.weights.iter().any(|weight| *weight != 1);
+            let present = keys.iter().zip(0..).filter(|(_, row)| part.weights[*row as usize] != 0);
+            order.extend(present.map(|(key, row)| (*key, number, row)));
+        }
+        order.sort_unstable_by_key(|(key, ..)| *key);
+        let parts = &waiting.parts;
+        let sorted = |of: &dyn Fn(&Rows, usize) -> i64| {
+            order.iter().map(|(_, part, row)| of(&parts[*part as usize], *row as usize)).collect::<Vec<i64>>()
+        };
+        let calls = (0..parts[0].calls.len()).map(|call| {
+            let some = parts.iter().any(|part| part.calls[call].counts.is_some());
+            let sums = parts.iter().any(|part| part.calls[call].terms.is_some());
+            let count = |part: &Rows, row: usize| {
+                part.calls[call].counts.as_ref().map_or_else(|| part.weights[row], |counts| counts[row])
+            };
+            let term = |part: &Rows, row: usize| part.calls[call].terms.as_ref().map_or(0, |terms| terms[row]);
+            Given { counts: some.then(|| sorted(&count)), terms: sums.then(|| sorted(&term)) }
+        });
+        Ok(Self {
+            calls: calls.collect(),
+            weights: weighted.then(|| sorted(&|part, row| part.weights[row])),
+            keys: order.iter().map(|(key, ..)| *key).collect(),
+        })
+    }
+
+    /// Adds the pairs with the rows of `run`, of the other side than `side`.
+    fn count(&self, run: &Sums, bounds: &Bounds, side: Side, totals: &mut Totals) {
+        let keys = Ranges::Exact(self.keys.clone());
+        let (mut from, mut to) = (0, 0);
+        let mut spans: Vec<(usize, usize)> = Vec::with_capacity(self.keys.len());
+        for row in 0..self.keys.len() {
+            let (low, high) = reach(&keys, row, bounds, side.other(), 0.0);
+            from = advance(run.keys.len(), from, |at| run.keys[at] < low);
+            to = advance(run.keys.len(), to.max(from), |at| run.keys[at] <= high);
+            spans.push((from, to));
+        }
+        let weight = |row: usize| i128::from(self.weights.as_ref().map_or(1, |weights| weights[row]));
+        let matched = |(from, to): (usize, usize)| i128::from(run.weight(from, to));
+        let total = totals.of(0);
+        total.pairs += spans.iter().enumerate().map(|(row, span)| weight(row) * matched(*span)).sum::<i128>();
+        for ((given, sums), total) in self.calls.iter().zip(&run.calls).zip(&mut total.calls) {
+            for (row, span) in spans.iter().enumerate().filter(|(_, (from, to))| from < to) {
+                let count = given.counts.as_ref().map_or_else(|| weight(row), |counts| i128::from(counts[row]));
+                let matches = sums.counts.as_ref().map_or_else(|| matched(*span), |sums| i128::from(sums[span.1] - sums[span.0]));
+                total.0 += count * matches;
+                if let Some(terms) = &given.terms {
+                    total.1 += i128::from(terms[row]) * count * matches;
+                }
+                if let Some(sums) = &sums.terms {
+                    total.1 += (sums[span.1] - sums[span.0]) * count;
+                }
+            }
+        }
+    }
+}
+
+impl Sums {
+    fn of(batch: Batch, sums: &[bool]) -> Self {
+        let call = |(given, sums): (&Given, &bool)| {
+            let count = |row: usize| {
+                let weight = || batch.weights.as_ref().map_or(1, |weights| weights[row]);
+                given.counts.as_ref().map_or_else(weight, |counts| counts[row])
+            };
+            let products = |terms: &Vec<i64>| {
+                prefix_sums(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
+            };
+            CallSums {
+                counts: given.counts.as_ref().map(|counts| prefix_sums(counts.iter().copied())),
+                terms: given.terms.as_ref().filter(|_| *sums).map(products),
+            }
+        };
+        Self {
+            calls: batch.calls.iter().zip(sums).map(call).collect(),
+            weights: batch.weights.as_ref().map(|weights| prefix_sums(weights.iter().copied())),
+            keys: batch.keys,
+        }
+    }
+
+    /// Sum of the weights of the rows `from .. to`.
+    fn weight(&self, from: usize, to: usize) -> i64 {
+        self.weights.as_ref().map_or((to - from) as i64, |sums| sums[to] - sums[from])
+    }
+
+    fn memory(&self) -> usize {
+        let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
+        let call = |call: &CallSums| {
+            words(&call.counts) + call.terms.as_ref().map_or(0, |sums| sums.capacity() * size_of::<i128>())
+        };
+        self.keys.capacity() * 8 + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
+    }
+}
+
+impl Run for Sums {
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    fn merge(&self, other: &Self) -> Self {
+        let (keys, from_other) = merge_keys(&self.keys, &other.keys);
+        let weights = |run: &Self| run.weights.clone().unwrap_or_else(|| (0..=run.keys.len() as i64).collect());
+        let weighted = self.weights.is_some() || other.weights.is_some();
+        let call = |(a, b): (&CallSums, &CallSums)| {
+            let counts = |sums: &CallSums, run: &Self| sums.counts.clone().unwrap_or_else(|| weights(run));
+            let terms = |sums: &CallSums, run: &Self| sums.terms.clone().unwrap_or_else(|| vec![0; run.keys.len() + 1]);
+            let counted = a.counts.is_some() || b.counts.is_some();
+            CallSums {
+                counts: counted.then(|| merge_sums(&from_other, &counts(a, self), &counts(b, other))),
+                terms: match (&a.terms, &b.terms) {
+                    (Some(a), Some(b)) => Some(merge_sums(&from_other, a, b)),
+                    (None, None) => None,
+                    _ => Some(merge_sums(&from_other, &terms(a, self), &terms(b, other))),
+                },
+            }
+        };
+        Self {
+            calls: self.calls.iter().zip(&other.calls).map(call).collect(),
+            weights: weighted.then(|| merge_sums(&from_other, &weights(self), &weights(other))),
+            keys,
+        }
+    }
+}
+
+/// 0, then the sum of the first value, of the first two, ...
+fn prefix_sums<T: Copy + Default + std::ops::Add<Output = T>>(values: impl ExactSizeIterator<Item = T>) -> Vec<T> {
+    let mut sums = Vec::with_capacity(values.len() + 1);
+    let mut sum = T::default();
+    sums.push(sum);
+    for value in values {
+        sum = sum + value;
+        sums.push(sum);
+    }
+    sums
+}
+
+/// The prefix sums of two merged runs: at each row, what came from both before it.
+fn merge_sums<T: Copy + std::ops::Add<Output = T>>(from_other: &[bool], a: &[T], b: &[T]) -> Vec<T> {
+    let mut sums = Vec::with_capacity(from_other.len() + 1);
+    let (mut i, mut j) = (0, 0);
+    sums.push(a[0] + b[0]);
+    for second in from_other {
+        i += usize::from(!second);
+        j += usize::from(*second);
+        sums.push(a[i] + b[j]);
+    }
+    sums
+}
