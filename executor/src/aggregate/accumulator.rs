@@ -121,7 +121,7 @@ pub(super) fn accumulator_for(
     let inner: Box<dyn Accumulator> = match call.function {
         F::Count => Box::new(Count::default()),
         F::Min | F::Max => Box::new(Extreme::new(call.function == F::Max, call.output.clone(), retracts)?),
-        F::Sum | F::Avg if call.output == DataType::Float64 => Box::new(FloatSum::new(mean)),
+        F::Sum | F::Avg if argument().is_floating() => Box::new(FloatSum::new(mean)),
         F::Sum | F::Avg => Box::new(ExactSum::new(mean, argument(), call.output.clone())),
         F::StddevSamp | F::StddevPop | F::VarSamp | F::VarPop => Box::new(Variance::new(call.function, &argument())),
         F::BoolAnd | F::BoolOr => Box::new(Boolean::new(call.function == F::BoolAnd)),

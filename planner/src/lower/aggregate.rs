@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion_common::DFSchema;
 use datafusion_expr::expr::{AggregateFunction as Call, AggregateFunctionParams, Alias};
 use datafusion_expr::{Expr, ExprSchemable, logical_plan};
 
 use super::{Branch, Flow, Lowering, flow_schema, scalars, sort_keys, volatile};
+use crate::compile;
 use crate::error::PlanError;
 use crate::estimate;
 use crate::expr::ScalarExpr;
@@ -95,7 +96,10 @@ fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
     }
     let (arguments, delimiter) = arguments_of(function, params)?;
     let order = if function == F::StringAgg { sort_keys(&params.order_by, schema)? } else { Vec::new() };
-    let arguments = scalars(arguments, schema)?;
+    let mut arguments = scalars(arguments, schema)?;
+    if function == F::Avg {
+        arguments = arguments.into_iter().map(|argument| whole(argument, schema)).collect();
+    }
     if params.distinct && order.iter().any(|key| !arguments.contains(&key.expr)) {
         return Err(PlanError::unsupported(
             format!("with DISTINCT, {name} can be ordered by its first argument only: {expr}"),
@@ -113,6 +117,16 @@ fn call(expr: &Expr, schema: &DFSchema) -> Result<AggregateCall, PlanError> {
         filter: params.filter.as_deref().map(|filter| ScalarExpr::of(filter, schema)).transpose()?,
         output: expr.get_type(schema)?,
     })
+}
+
+/// The mean of whole numbers comes from their exact sum: without the cast that the types ask for.
+fn whole(argument: ScalarExpr, schema: &DFSchema) -> ScalarExpr {
+    let ScalarExpr::Cast { expr, to: DataType::Float64, safe: false } = &argument else { return argument };
+    let schema = flow_schema(schema);
+    match compile(expr, &schema).and_then(|expr| expr.data_type(&schema)) {
+        Ok(data_type) if data_type.is_integer() => expr.as_ref().clone(),
+        _ => argument,
+    }
 }
 
 /// The arguments that are values, and STRING_AGG's delimiter.

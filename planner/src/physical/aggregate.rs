@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
 use super::{SortKey, Step};
+use crate::compile;
 use crate::expr::ScalarExpr;
 use crate::theta::IndexKey;
 
@@ -125,16 +126,22 @@ impl AggregateFunction {
 }
 
 impl AggregateCall {
+    /// SUM or AVG of whole numbers or decimals, over rows of `input`.
+    pub fn sums_exactly(&self, input: &SchemaRef) -> bool {
+        let argument = self.arguments.first().and_then(|argument| compile(argument, input).ok());
+        argument.and_then(|argument| argument.data_type(input).ok()).is_some_and(|argument| !argument.is_floating())
+    }
+
     /// Columns that carry the function's state between two phases; `None` if it cannot be split.
     /// `retracts` says that the input can have deletes.
-    pub fn state_types(&self, retracts: bool) -> Option<Vec<DataType>> {
+    pub fn state_types(&self, input: &SchemaRef, retracts: bool) -> Option<Vec<DataType>> {
         use AggregateFunction as F;
         if self.distinct {
             return None;
         }
         match self.function {
             F::Count => Some(vec![DataType::Int64]),
-            F::Sum | F::Avg if self.output != DataType::Float64 => Some(vec![STATE_SUM, DataType::Int64]),
+            F::Sum | F::Avg if self.sums_exactly(input) => Some(vec![STATE_SUM, DataType::Int64]),
             F::Min | F::Max if !retracts => Some(vec![self.output.clone()]),
             _ => None,
         }
@@ -152,7 +159,7 @@ impl Aggregate {
             output.fields()[..self.groups.len()].iter().map(|field| field.as_ref().clone()).collect();
         fields.push(Field::new("rows", DataType::Int64, true));
         for (call, column) in self.aggregates.iter().zip(&output.fields()[self.groups.len()..]) {
-            let types = call.state_types(self.input_retracts)?;
+            let types = call.state_types(&self.input, self.input_retracts)?;
             fields.extend(types.into_iter().map(|state| Field::new(column.name(), state, true)));
         }
         Some(Arc::new(Schema::new(fields)))

@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Int64Array, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Decimal256Array, Float64Array, Int64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, DecimalType, Int64Type, i256};
 
@@ -44,6 +44,12 @@ impl ExactSum {
         let scaled = factor.and_then(|factor| sum.checked_mul(factor));
         let mean = scaled.and_then(|scaled| scaled.checked_div(i256::from_i128(i128::from(count))));
         mean.map(Some).ok_or_else(|| ExecError::out_of_range("overflow: AVG does not fit its type"))
+    }
+
+    /// The mean of whole numbers as a float: of the exact sum, rounded once and divided.
+    fn mean(&self, group: u32) -> Option<f64> {
+        let (sum, count) = self.groups[group as usize];
+        (count != 0).then(|| sum.as_i128() as f64 / count as f64)
     }
 
     fn too_large(&self) -> ExecError {
@@ -114,6 +120,9 @@ impl Accumulator for ExactSum {
     }
 
     fn values(&self, groups: &[u32]) -> Result<ArrayRef, ExecError> {
+        if self.output == DataType::Float64 {
+            return Ok(Arc::new(groups.iter().map(|group| self.mean(*group)).collect::<Float64Array>()));
+        }
         let sums = groups.iter().map(|group| self.value(*group)).collect::<Result<Vec<_>, _>>()?;
         let narrow = |sum: &Option<i256>| match sum {
             Some(sum) => sum.to_i128().map(Some).ok_or_else(|| self.too_large()),

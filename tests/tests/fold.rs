@@ -1,0 +1,172 @@
+//! Aggregates that a cell folds or computes from its pairs, against all pairs: random rows with
+//! deletes, epochs out of order, NULLs, and values at which the fold must give up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Decimal256Type, Field, Int64Type, Schema};
+use proptest::prelude::*;
+use thetis_executor::frame::{Epoch, Frame, Units};
+use thetis_executor::operator::{Operator, Step};
+use thetis_executor::query::operator_for;
+use thetis_parser::{Statement, ast, parse_statement};
+use thetis_planner::catalog::{Conflict, Relation, Stream, Volume};
+use thetis_planner::connector::SourceSpec;
+use thetis_planner::physical::{OperatorId, OperatorKind};
+use thetis_planner::{Catalog, Output, Settings, plan};
+
+/// Key, value, weight.
+type Row = (Option<i64>, Option<i64>, i64);
+
+#[derive(Debug, Clone)]
+struct Part {
+    port: u8,
+    epoch: u64,
+    rows: Vec<Row>,
+}
+
+/// A condition, the same for two keys, and whether it is folded.
+type Condition = (&'static str, fn(i64, i64) -> bool, bool);
+
+const CONDITIONS: [Condition; 8] = [
+    ("l.k = r.k", |l, r| l == r, true),
+    ("l.k BETWEEN r.k - 2 AND r.k + 3", |l, r| (-2..=3).contains(&(l - r)), true),
+    ("l.k < r.k", |l, r| l < r, true),
+    ("r.k + 1 <= l.k", |l, r| r < l, true),
+    ("l.k - r.k >= 3 AND l.k - r.k <= -3", |_, _| false, true),
+    ("l.k >= r.k - 9000000000 AND l.k <= r.k + 9000000000", |_, _| true, true),
+    ("l.k BETWEEN r.k - 2 AND r.k + 3 AND (l.k - r.k) % 2 = 0", |l, r| (-2..=3).contains(&(l - r)) && (l - r) % 2 == 0, false),
+    ("l.k <> r.k", |l, r| l != r, false),
+];
+
+/// Too large to be summed without a look.
+const LARGE: i64 = 4_000_000_000_000_000_000;
+
+fn parts() -> impl Strategy<Value = Vec<Part>> {
+    let key = prop::option::weighted(0.9, -6_i64..6);
+    let value = prop_oneof![8 => (-50_i64..50).prop_map(Some), 1 => Just(None), 1 => Just(Some(LARGE))];
+    let weight = prop_oneof![4 => Just(1_i64), 2 => Just(-1_i64), 1 => Just(3_i64)];
+    let rows = prop::collection::vec((key, value, weight), 1..12);
+    let part = (0_u8..2, 1_u64..5, rows).prop_map(|(port, epoch, mut rows)| {
+        if port == 1 {
+            // Two large ones would not fit into a sum.
+            rows.iter_mut().for_each(|row| row.1 = row.1.filter(|value| *value != LARGE));
+        }
+        Part { port, epoch, rows }
+    });
+    prop::collection::vec(part, 0..12)
+}
+
+fn catalog() -> Catalog {
+    let columns = ["k", "v"].map(|name| Field::new(name, DataType::Int64, true));
+    let columns = Arc::new(Schema::new(columns.to_vec()));
+    let mut catalog = Catalog::default();
+    for name in ["l", "r"] {
+        let (spec, columns) = (SourceSpec::Values(Vec::new()), Arc::clone(&columns));
+        let stream = Stream { name: name.to_owned(), columns, watermark: None, spec, volume: Volume::default() };
+        catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
+    }
+    catalog
+}
+
+/// The cell of a query whose inputs can have deletes.
+fn cell(condition: Condition, grouped: bool) -> Box<dyn Operator> {
+    let (group, by) = if grouped { ("l.k, ", " GROUP BY l.k") } else { ("", "") };
+    let calls = "COUNT(*), COUNT(l.v), SUM(l.v + r.v), AVG(r.v - l.v), SUM(r.v)";
+    let sql = format!("SELECT {group}{calls} FROM l JOIN r ON {}{by}", condition.0);
+    let Statement::Query(query) = parse_statement(&sql).unwrap() else { panic!("not a query: {sql}") };
+    let mut dag = plan(&query, &catalog(), &Settings::new(1), Output::Changes).unwrap().dag;
+    let is_join = |kind: &OperatorKind| matches!(kind, OperatorKind::Join(_));
+    let position = dag.operators.iter().position(|operator| is_join(&operator.kind)).unwrap();
+    let OperatorKind::Join(join) = &mut dag.operators[position].kind else { unreachable!() };
+    join.retracts = [true, true];
+    let aggregate = join.aggregate.as_ref().unwrap();
+    // Groups of one side are folded only when they are the key of an equality.
+    let expected = condition.2 && (!grouped || !join.equality.is_empty());
+    assert_eq!(aggregate.fold.is_some(), expected, "{sql}");
+    operator_for(&dag, OperatorId(position as u32)).unwrap()
+}
+
+fn frame(part: &Part) -> Frame {
+    let keys: ArrayRef = Arc::new(part.rows.iter().map(|row| row.0).collect::<Int64Array>());
+    let values: ArrayRef = Arc::new(part.rows.iter().map(|row| row.1).collect::<Int64Array>());
+    let batch = RecordBatch::try_from_iter([("k", keys), ("v", values)]).unwrap();
+    let zeros = part.rows.len();
+    let units = Units { buckets: vec![0; zeros].into(), slices: vec![0; zeros].into() };
+    let weights = Some(part.rows.iter().map(|row| row.2).collect());
+    Frame { weights, units: Some(units), ..Frame::inserts(batch, Epoch(part.epoch)) }
+}
+
+/// Of an epoch and group: pairs, pairs with a left value, and sum and count of the three others.
+type Totals = BTreeMap<(u64, Option<i64>), [i128; 8]>;
+
+fn emitted(frames: &[Frame], grouped: bool) -> Totals {
+    let mut totals = Totals::new();
+    for frame in frames {
+        let mut columns = frame.batch.columns().iter();
+        let groups = grouped.then(|| columns.next().unwrap().as_primitive::<Int64Type>().clone());
+        let columns: Vec<&ArrayRef> = columns.collect();
+        for row in 0..frame.rows() {
+            let value = |column: &&ArrayRef| match column.data_type() {
+                DataType::Int64 => i128::from(column.as_primitive::<Int64Type>().value(row)),
+                _ => column.as_primitive::<Decimal256Type>().value(row).to_i128().unwrap(),
+            };
+            // The number of rows stands before the states, the first of which is COUNT(*).
+            let values: Vec<i128> = columns.iter().map(value).collect();
+            assert_eq!(values[0], values[1]);
+            let total = totals.entry((frame.epoch.0, groups.as_ref().map(|groups| groups.value(row)))).or_default();
+            total.iter_mut().zip(&values[1..]).for_each(|(total, value)| *total += value);
+        }
+    }
+    totals.retain(|_, total| total.iter().any(|value| *value != 0));
+    totals
+}
+
+fn naive(parts: &[Part], condition: Condition, grouped: bool) -> Totals {
+    let rows = |port: u8| {
+        let parts = parts.iter().filter(move |part| part.port == port);
+        parts.flat_map(|part| part.rows.iter().map(|row| (part.epoch, *row))).collect::<Vec<_>>()
+    };
+    let mut totals = Totals::new();
+    for (l_epoch, (l, l_value, l_weight)) in rows(0) {
+        for (r_epoch, (r, r_value, r_weight)) in rows(1) {
+            if !l.zip(r).is_some_and(|(l, r)| condition.1(l, r)) {
+                continue;
+            }
+            let weight = i128::from(l_weight * r_weight);
+            let [l_value, r_value] = [l_value, r_value].map(|value| value.map(i128::from));
+            let sum = |value: Option<i128>| value.map_or([0, 0], |value| [value * weight, weight]);
+            let both = l_value.zip(r_value);
+            let sums = [both.map(|(l, r)| l + r), both.map(|(l, r)| r - l), r_value].map(sum);
+            let total = totals.entry((l_epoch.max(r_epoch), grouped.then_some(l).flatten())).or_default();
+            let counts = [weight, sum(l_value)[1]];
+            total.iter_mut().zip(counts.into_iter().chain(sums.concat())).for_each(|(total, value)| *total += value);
+        }
+    }
+    totals.retain(|_, total| total.iter().any(|value| *value != 0));
+    totals
+}
+
+proptest! {
+    #[test]
+    fn cells_aggregate_all_pairs(
+        parts in parts(), condition in prop::sample::select(CONDITIONS.to_vec()), grouped: bool, closes in prop::collection::vec(any::<bool>(), 12),
+    ) {
+        let mut cell = cell(condition, grouped);
+        let mut out = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            cell.on_frame(part.port, frame(part)).unwrap();
+            while cell.resume(&mut out).unwrap() == Step::Full {}
+            // The epochs that nothing more comes of may close.
+            let next = parts[number + 1..].iter().map(|part| part.epoch).min().unwrap_or(5);
+            if closes[number] && next > 1 {
+                cell.on_progress(Epoch(next - 1)).unwrap();
+                while cell.resume(&mut out).unwrap() == Step::Full {}
+            }
+        }
+        cell.on_progress(Epoch::END).unwrap();
+        while cell.resume(&mut out).unwrap() == Step::Full {}
+        prop_assert_eq!(emitted(&out, grouped), naive(&parts, condition, grouped), "{}", condition.0);
+    }
+}
