@@ -44,6 +44,7 @@ struct JoinCounters {
     examined: AtomicU64,
     kept: AtomicU64,
     stored: [AtomicU64; 2],
+    state_bytes: AtomicU64,
 }
 
 /// What an edge of a sending task has carried.
@@ -128,6 +129,13 @@ impl TaskCounters {
         }
     }
 
+    /// What a cell keeps.
+    pub(crate) fn set_state_bytes(&self, bytes: usize) {
+        if let Some(join) = &self.join {
+            join.state_bytes.store(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
     fn measured(&self) -> TaskMeasured {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TaskMeasured {
@@ -141,6 +149,7 @@ impl TaskCounters {
                 examined: get(&join.examined),
                 kept: get(&join.kept),
                 stored: join.stored.each_ref().map(get),
+                state_bytes: get(&join.state_bytes),
             }),
             source: self
                 .source

@@ -57,6 +57,11 @@ pub trait Operator: Send + std::fmt::Debug {
         Counted::default()
     }
 
+    /// Bytes of what a cell keeps: columns, indexes and sums. Asked for when an epoch closes.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
     /// Returns to the state at the close of `committed`.
     ///
     /// # Errors

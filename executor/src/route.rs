@@ -12,6 +12,7 @@ use datafusion_common::hash_utils::{RandomState, create_hashes};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::layout::{BUCKETS, Grid, Layout, Partitioning, SLICES};
 use thetis_planner::physical::{Exchange, Side};
+use thetis_planner::theta::SURE;
 
 use crate::error::ExecError;
 use crate::frame::{Frame, Units};
@@ -208,7 +209,7 @@ impl Matrix {
         }
     }
 
-    /// Calls `visit` with each (row, bucket). Rows with a NULL key meet nobody and are left out.
+    /// Calls `visit` with each (row, bucket), a row after the other. Rows with a NULL key meet nobody and are left out.
     fn buckets(&self, frame: &Frame, visit: &mut impl FnMut(u32, u32)) -> Result<(), ExecError> {
         let rows = frame.rows();
         match &self.buckets {
@@ -222,20 +223,20 @@ impl Matrix {
                 }
             }
             Buckets::Grid { key, grid, home } => {
-                let keys = key.exact(&frame.batch)?;
-                let mut touched = Vec::new();
-                for (row, key) in (0..).zip(keys) {
-                    let Some(key) = key else { continue };
-                    if *home {
-                        visit(row, grid_bucket(grid.cell(key)));
-                        continue;
+                if let Some(keys) = key.plain(&frame.batch)?
+                    && keys.values().iter().all(|key| key.unsigned_abs() <= SURE.unsigned_abs())
+                {
+                    for (row, key) in (0..).zip(keys.values()) {
+                        let (first, last) = if *home { (*key, *key) } else { grid.reach_of_sure(*key) };
+                        let (cell, last) = (first.div_euclid(grid.width), last.div_euclid(grid.width));
+                        (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
                     }
-                    let (first, last) = grid.reach(key);
-                    touched.clear();
-                    touched.extend((grid.cell(first)..=grid.cell(last)).map(grid_bucket));
-                    touched.sort_unstable();
-                    touched.dedup();
-                    touched.iter().for_each(|bucket| visit(row, *bucket));
+                    return Ok(());
+                }
+                for (row, key) in (0..).zip(key.exact(&frame.batch)?) {
+                    let Some(key) = key else { continue };
+                    let (first, last) = if *home { (key, key) } else { grid.reach(key) };
+                    (grid.cell(first)..=grid.cell(last)).for_each(|cell| visit(row, grid_bucket(cell as u64)));
                 }
             }
         }
@@ -244,9 +245,9 @@ impl Matrix {
 }
 
 /// Neighbouring grid cells go to far-apart buckets, so that a dense spot is spread.
-fn grid_bucket(cell: i128) -> u32 {
+fn grid_bucket(cell: u64) -> u32 {
     // The multiplier of Fibonacci hashing: 2^64 divided by the golden ratio.
-    let hash = (cell as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let hash = cell.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (((hash >> 32) * u64::from(BUCKETS)) >> 32) as u32
 }
 

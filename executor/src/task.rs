@@ -183,6 +183,7 @@ impl OperatorTask {
                     if self.drain().await? == Step::Finished {
                         return self.finish().await;
                     }
+                    self.meter.counters.set_state_bytes(self.operator.state_bytes());
                     self.outbox.progress(done, &mut self.meter).await?;
                     if self.is_sink {
                         self.control.finished.send_replace(done);

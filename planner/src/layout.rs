@@ -115,6 +115,15 @@ impl Grid {
         }
     }
 
+    /// [`Self::reach`] of a key that is at most [`crate::theta::SURE`].
+    pub fn reach_of_sure(&self, key: i64) -> (i64, i64) {
+        let (below, above) = match self.home {
+            Side::Left => (self.lower, self.upper),
+            Side::Right => (self.upper.saturating_neg(), self.lower.saturating_neg()),
+        };
+        (key.saturating_add(below), key.saturating_add(above))
+    }
+
     /// Number of the grid cell that holds `key`.
     pub fn cell(&self, key: i128) -> i128 {
         key.div_euclid(i128::from(self.width))

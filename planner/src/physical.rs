@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::connector::SourceSpec;
 use crate::expr::ScalarExpr;
 use crate::layout::Layout;
-use crate::theta::{ConditionClass, Range};
+use crate::theta::{ConditionClass, Range, Said};
 
 mod aggregate;
 
@@ -158,8 +158,8 @@ pub struct Join {
     pub equality: Vec<(ScalarExpr, ScalarExpr)>,
     /// Ranges that all pairs lie in, the one that drives the local index first.
     pub ranges: Vec<Range>,
-    /// The equality keys and the ranges say all that the condition says (see [`Range::tight`]).
-    pub covered: bool,
+    /// What says all that a conjunct says, of each.
+    pub said: Vec<Said>,
     /// Positions of the pair's columns that go out, or into [`Self::aggregate`].
     pub output: Vec<u32>,
     /// Cells emit the partial aggregate of their pairs, not the pairs.
@@ -171,6 +171,11 @@ pub struct Join {
 }
 
 impl Join {
+    /// The equality keys and the ranges say all that the condition says (see [`Range::tight`]).
+    pub fn is_covered(&self) -> bool {
+        !self.said.contains(&Said::ByItself)
+    }
+
     /// What the local index of a cell is sorted or hashed by.
     pub fn local_index(&self) -> LocalIndexKind {
         match (self.equality.is_empty(), self.ranges.first()) {

@@ -172,8 +172,19 @@ pub struct Analysis {
     pub equality: Vec<(ScalarExpr, ScalarExpr)>,
     /// Ranges, the most selective kind first.
     pub ranges: Vec<Range>,
-    /// The equality keys and the ranges, which are tight, say all that the condition says.
-    pub covered: bool,
+    /// What says all that a conjunct says, of each.
+    pub said: Vec<Said>,
+}
+
+/// Where all that a conjunct says is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Said {
+    /// In the equality keys.
+    ByKeys,
+    /// In the ranges, which are [tight](Range::tight).
+    ByRanges,
+    /// Nowhere else: it must be evaluated.
+    ByItself,
 }
 
 /// The two inputs of a join, as the analysis sees them.
@@ -255,18 +266,22 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
     let mut classes = Vec::new();
     let mut equality = Vec::new();
     let mut ranges: Vec<(RawRange, AtomClass)> = Vec::new();
-    let mut covered = true;
-    for atom in conjuncts.iter().flat_map(atoms) {
+    let mut said = vec![None; conjuncts.len()];
+    let all_atoms = conjuncts.iter().enumerate().flat_map(|(number, conjunct)| atoms(conjunct).into_iter().map(move |atom| (number, atom)));
+    for (number, atom) in all_atoms {
+        let mut say = |by: Said| said[number] = Some(said[number].map_or(by, |before| if before == by { by } else { Said::ByItself }));
         if let Some((left, right)) = equality_keys(&atom, inputs) {
             equality.push((ScalarExpr::of(&left, inputs.left)?, ScalarExpr::of(&right, inputs.right)?));
             classes.push(AtomClass::Equality);
+            say(Said::ByKeys);
             continue;
         }
         let found = ranges_of(&atom, inputs);
         if found.is_empty() {
             classes.push(AtomClass::Residual);
         }
-        covered &= !found.is_empty() && found.iter().all(|(range, _)| range.tight);
+        let tight = !found.is_empty() && found.iter().all(|(range, _)| range.tight);
+        say(if tight { Said::ByRanges } else { Said::ByItself });
         for (range, class) in found {
             merge(&mut ranges, range, class);
         }
@@ -285,7 +300,8 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
         })
     });
     let ranges = ranges.collect::<Result<_, PlanError>>()?;
-    Ok(Analysis { class: ConditionClass(classes), equality, ranges, covered })
+    let said = said.into_iter().map(|said| said.unwrap_or(Said::ByItself)).collect();
+    Ok(Analysis { class: ConditionClass(classes), equality, ranges, said })
 }
 
 /// Joins a range to one over the same keys, if there is one: two inequalities make a band.

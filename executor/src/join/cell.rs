@@ -15,6 +15,7 @@ use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::expr::ScalarExpr;
 use thetis_planner::physical::{Join, LocalIndexKind, PairAggregate, Side};
+use thetis_planner::theta::Said;
 
 use super::fold::Fold;
 use super::index::{Candidates, Cursor, LocalIndex, Probe, index_for, proves_ranges};
@@ -76,17 +77,37 @@ struct Aggregated {
 /// How candidates are judged.
 #[derive(Debug)]
 enum Condition {
-    /// A local index proposes; the condition is evaluated on the columns that it reads.
+    /// A local index proposes.
     Candidates {
-        conjuncts: Vec<Arc<dyn PhysicalExpr>>,
-        /// Pair columns that the condition reads.
-        columns: Vec<u32>,
-        schema: SchemaRef,
-        /// Candidates whose keys are sure need no further look.
-        proven: bool,
+        /// For candidates whose keys are sure: what the index does not prove.
+        residual: Conjuncts,
+        /// For all others.
+        whole: Conjuncts,
     },
     /// Every stored row is looked at.
     Scan(BlockScan),
+}
+
+/// Conditions over some columns of a pair.
+#[derive(Debug)]
+struct Conjuncts {
+    exprs: Vec<Arc<dyn PhysicalExpr>>,
+    /// The columns that they read.
+    columns: Vec<u32>,
+    schema: SchemaRef,
+}
+
+impl Conjuncts {
+    fn new<'a>(exprs: impl Iterator<Item = &'a ScalarExpr> + Clone, pair: &SchemaRef) -> Result<Self, ExecError> {
+        let mut columns: Vec<u32> = Vec::new();
+        exprs.clone().for_each(|e| e.for_each_column(&mut |column| columns.push(column)));
+        columns.sort_unstable();
+        columns.dedup();
+        let schema = Arc::new(pair.project(&columns.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
+        let narrow = |column: u32| columns.partition_point(|c| *c < column) as u32;
+        let narrowed: Vec<ScalarExpr> = exprs.map(|e| e.map_columns(&narrow)).collect();
+        Ok(Self { exprs: compile_all(&narrowed, &schema)?, columns, schema })
+    }
 }
 
 /// A frame whose probing is not finished.
@@ -119,18 +140,13 @@ impl Cell {
         let condition = if sides[0].index.is_none() {
             Condition::Scan(BlockScan::new(compile_all(&join.condition, &pair)?, left_columns))
         } else {
-            let mut columns: Vec<u32> = Vec::new();
-            join.condition.iter().for_each(|e| e.for_each_column(&mut |column| columns.push(column)));
-            columns.sort_unstable();
-            columns.dedup();
-            let schema = Arc::new(pair.project(&columns.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
-            let narrowed: Vec<ScalarExpr> = join
-                .condition
-                .iter()
-                .map(|e| e.map_columns(&|column| columns.partition_point(|c| *c < column) as u32))
-                .collect();
-            let proven = join.covered && join.equality.is_empty() && proves_ranges(&join);
-            Condition::Candidates { conjuncts: compile_all(&narrowed, &schema)?, columns, schema, proven }
+            let proves = proves_ranges(&join);
+            let residual = join.condition.iter().zip(&join.said);
+            let residual = residual.filter(|(_, said)| !proves || **said != Said::ByRanges).map(|(conjunct, _)| conjunct);
+            Condition::Candidates {
+                residual: Conjuncts::new(residual, &pair)?,
+                whole: Conjuncts::new(join.condition.iter(), &pair)?,
+            }
         };
         let output = Arc::new(pair.project(&join.output.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
         let aggregate = match &join.aggregate {
@@ -170,12 +186,11 @@ impl Cell {
             }
         };
         let mut found = Found::from(found);
-        if let Condition::Candidates { conjuncts, columns, schema, proven } = &self.condition
-            && !(*proven && stored.sure && self.work.as_ref().is_some_and(|work| work.keys.sure))
-        {
+        if let Condition::Candidates { residual, whole } = &self.condition {
             let work = self.work.as_ref().ok_or_else(|| ExecError::Internal("no frame at work".to_owned()))?;
+            let conjuncts = if stored.sure && work.keys.sure { residual } else { whole };
             let pairs = Pairs { work, stored, left_columns: self.join.inputs[0].fields().len() };
-            pairs.keep(&mut found, conjuncts, columns, schema, self.join.output.is_empty())?;
+            pairs.keep(&mut found, conjuncts, self.join.output.is_empty())?;
         }
         self.kept += found.len() as u64;
         Ok((found, probe))
@@ -356,6 +371,12 @@ impl Operator for Cell {
         Counted { examined: self.examined, kept: self.kept + folded, stored }
     }
 
+    fn state_bytes(&self) -> usize {
+        let side = |side: &CellSide| side.store.memory() + side.index.as_ref().map_or(0, |index| index.memory());
+        let fold = self.aggregate.as_ref().and_then(|aggregate| aggregate.fold.as_ref());
+        self.sides.iter().map(side).sum::<usize>() + fold.map_or(0, Fold::memory)
+    }
+
     fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
         self.work = None;
         if let Some(aggregate) = &mut self.aggregate {
@@ -394,17 +415,16 @@ impl Pairs<'_> {
     fn keep(
         &self,
         found: &mut Found,
-        conjuncts: &[Arc<dyn PhysicalExpr>],
-        columns: &[u32],
-        schema: &SchemaRef,
+        conjuncts: &Conjuncts,
         count_only: bool,
     ) -> Result<(), ExecError> {
-        if found.is_empty() || conjuncts.is_empty() {
+        let Conjuncts { exprs, columns, schema } = conjuncts;
+        if found.is_empty() || exprs.is_empty() {
             return Ok(());
         }
         let mut batch = batch_of(schema, self.gather(columns, found)?, found.len())?;
         let all_alike = count_only && !self.is_weighted() && self.is_of_one_epoch();
-        for (number, conjunct) in conjuncts.iter().enumerate() {
+        for (number, conjunct) in exprs.iter().enumerate() {
             let mask = mask(conjunct, &batch)?;
             let kept = mask.true_count();
             if kept == batch.num_rows() {
@@ -416,7 +436,7 @@ impl Pairs<'_> {
             } else {
                 found.retain(&mask)?;
             }
-            if kept == 0 || number + 1 == conjuncts.len() {
+            if kept == 0 || number + 1 == exprs.len() {
                 break;
             }
             batch = filter_record_batch(&batch, &mask)?;

@@ -12,7 +12,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef, TimeUnit};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::{Join, LocalIndexKind, Side};
-use thetis_planner::theta::{Bounds, IndexKey, Range, SURE};
+use thetis_planner::theta::{Bounds, IndexKey, Range, SURE, Said};
 
 use crate::error::ExecError;
 use crate::exact::with_exact_values;
@@ -267,15 +267,19 @@ impl KeyMaker {
 /// Most columns that an index carries.
 const MOST_CARRIED: usize = 4;
 
-/// The columns of a side that its sorted index carries along: those of eight bytes that the condition
-/// or the output reads.
+/// The columns of a side that its sorted index carries along: those of eight bytes that the output
+/// reads, or the condition where the index does not say all.
 pub(crate) fn carried_columns(join: &Join, side: Side) -> Vec<u32> {
     if !matches!(join.local_index(), LocalIndexKind::HashSorted | LocalIndexKind::Sorted) {
         return Vec::new();
     }
     let left_columns = join.inputs[0].fields().len() as u32;
     let mut read = join.output.clone();
-    join.condition.iter().for_each(|conjunct| conjunct.for_each_column(&mut |column| read.push(column)));
+    for (conjunct, said) in join.condition.iter().zip(&join.said) {
+        if *said != Said::ByRanges {
+            conjunct.for_each_column(&mut |column| read.push(column));
+        }
+    }
     let of_side = read.into_iter().filter_map(|column| match side {
         Side::Left => (column < left_columns).then_some(column),
         Side::Right => column.checked_sub(left_columns),

@@ -278,6 +278,8 @@ pub(super) struct TaskRun {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stored: Option<Sides<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) state_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) skipped: Option<u64>,
@@ -355,6 +357,7 @@ fn task_run(task: &TaskMeasured) -> TaskRun {
         blocked_ms: task.blocked.as_secs_f64() * 1e3,
         pairs: task.join.map(|JoinMeasured { examined, kept, .. }| Pairs { examined, kept }),
         stored: task.join.map(|join| join.stored.into()),
+        state_bytes: task.join.map(|join| join.state_bytes),
         bytes: task.source.map(|source| source.bytes),
         skipped: task.source.map(|source| source.skipped),
     }

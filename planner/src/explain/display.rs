@@ -179,6 +179,10 @@ impl Display for TaskRun {
         }
         if let Some(stored) = self.stored {
             write!(f, "; stored {} left, {} right", whole(stored.left), whole(stored.right))?;
+            let rows = stored.left + stored.right;
+            if let Some(bytes) = self.state_bytes.filter(|_| rows > 0) {
+                write!(f, " in {} bytes, {} a row", whole(bytes), whole(bytes / rows))?;
+            }
         }
         write!(f, "; busy {}, blocked {}", time(self.busy_ms), time(self.blocked_ms))
     }

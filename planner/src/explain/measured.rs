@@ -48,6 +48,8 @@ pub struct JoinMeasured {
     pub kept: u64,
     /// Rows stored of each side at the end.
     pub stored: [u64; 2],
+    /// Bytes of these rows, their indexes and sums.
+    pub state_bytes: u64,
 }
 
 /// What a source has read.
@@ -96,6 +98,7 @@ impl JoinMeasured {
             examined: self.examined + other.examined,
             kept: self.kept + other.kept,
             stored: [self.stored[0] + other.stored[0], self.stored[1] + other.stored[1]],
+            state_bytes: self.state_bytes + other.state_bytes,
         }
     }
 }

@@ -61,6 +61,7 @@ fn run_of(plan: &Plan) -> Measured {
             examined: 5_000,
             kept: 7,
             stored: [40, 2],
+            state_bytes: 4_200,
         }),
         source: matches!(operator.kind, OperatorKind::Source(_))
             .then_some(SourceMeasured { bytes: 12_345, skipped: 1 }),
@@ -153,7 +154,7 @@ fn a_run_is_shown_in_every_format() {
     let text = plan.explain(false, ExplainFormat::Text, Some(&run));
     for part in [
         "\n  measured: 1,000 rows read (12,345 bytes, 1 record skipped), 7 rows out (2 frames); busy 1.5 ms, blocked 2.00 s\n",
-        "\n    task 3: 1,000 rows in (1 frame), 7 rows out (2 frames); 5,000 pairs examined, 7 kept; stored 40 left, 2 right; busy",
+        "\n    task 3: 1,000 rows in (1 frame), 7 rows out (2 frames); 5,000 pairs examined, 7 kept; stored 40 left, 2 right in 4,200 bytes, 100 a row; busy",
         "\n     measured: 1,000 rows, 2,000 delivered: 2.00 copies of each, ",
         "\nmeasured: 12.0 ms, 3 epochs, 7 rows out\n",
     ] {

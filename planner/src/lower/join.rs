@@ -58,7 +58,7 @@ impl Lowering<'_> {
             condition,
             equality: analysis.equality,
             ranges: analysis.ranges,
-            covered: analysis.covered,
+            said: analysis.said,
             aggregate: None,
             output: (0..schema.fields().len() as u32).collect(),
             report: JoinReport {

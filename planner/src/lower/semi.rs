@@ -19,7 +19,7 @@ use super::{Flow, Lowering, flow_schema, volatile};
 use crate::error::PlanError;
 use crate::expr::{ScalarExpr, Unary};
 use crate::physical::{Side, nullable};
-use crate::theta::{Analysis, AtomClass, ConditionClass, Inputs, Reads, conjuncts};
+use crate::theta::{Analysis, AtomClass, ConditionClass, Inputs, Reads, Said, conjuncts};
 
 /// What goes out for a row, by whether it has a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,11 +117,13 @@ impl Lowering<'_> {
     fn matched(&mut self, rows: Flow, other: Flow, keys: Vec<Key>) -> Result<Flow, PlanError> {
         let width = rows.schema.fields().len() as u32;
         let once = self.distinct_keys(other, &keys)?;
-        let (mut condition, mut equality, mut class) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut condition, mut equality) = (Vec::new(), Vec::new());
+        let (mut class, mut said) = (Vec::new(), Vec::new());
         for (position, key) in (0..).zip(keys) {
             if key.class == AtomClass::Equality {
                 equality.push((key.row.clone(), ScalarExpr::Column(position)));
             }
+            said.push(if key.class == AtomClass::Equality { Said::ByKeys } else { Said::ByItself });
             class.push(key.class);
             condition.push(ScalarExpr::Binary {
                 op: key.op.to_owned(),
@@ -131,8 +133,7 @@ impl Lowering<'_> {
         }
         class.sort();
         class.dedup();
-        let covered = class.iter().all(|class| *class == AtomClass::Equality);
-        let analysis = Analysis { class: ConditionClass(class), equality, ranges: Vec::new(), covered };
+        let analysis = Analysis { class: ConditionClass(class), equality, ranges: Vec::new(), said };
         let schema = Arc::clone(&rows.schema);
         let pairs = self.add_join([rows, once], condition, analysis)?;
         Ok(pairs.project((0..width).map(ScalarExpr::Column).collect(), &schema))

@@ -108,7 +108,7 @@ fn fold(join: &Join, partial: &Aggregate) -> Option<Fold> {
         (true, [range]) => matches!(range.bounds, crate::theta::Bounds::Exact { .. }),
         _ => false,
     };
-    if !join.covered || !structure {
+    if !join.is_covered() || !structure {
         return None;
     }
     let mut columns: Vec<ScalarExpr> = join.output.iter().copied().map(ScalarExpr::Column).collect();

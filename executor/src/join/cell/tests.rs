@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use thetis_planner::layout::Layout;
 use thetis_planner::physical::{Exchange, JoinReport};
 use thetis_planner::sizing::Shape;
-use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Range, Term};
+use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Range, Said, Term};
 
 use super::*;
 use crate::route::route_for;
@@ -76,7 +76,7 @@ fn join(setup: &Setup) -> Arc<Join> {
         condition,
         equality,
         ranges: setup.ranged.then(|| Range { left: key(), right: key(), bounds, tight: false }).into_iter().collect(),
-        covered: false,
+        said: vec![Said::ByItself; 1 + usize::from(setup.equal)],
         output: vec![0, 1, 2, 3],
         aggregate: None,
         layout: Layout::any(setup.shape),

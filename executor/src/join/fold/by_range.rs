@@ -1,6 +1,8 @@
 //! Sums by the range of one key: each side is a few sorted runs with prefix sums, so that what lies
 //! between two keys is a difference, however many rows that are.
 
+use std::borrow::Cow;
+
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
@@ -44,7 +46,66 @@ struct CallSums {
     /// Absent when they are the run's weights.
     counts: Option<Vec<i64>>,
     /// Absent when all are zero.
-    terms: Option<Vec<i128>>,
+    terms: Option<Terms>,
+}
+
+/// Prefix sums of terms, in 64 bits while those of all rows fit.
+#[derive(Debug)]
+enum Terms {
+    Narrow {
+        sums: Vec<i64>,
+        /// Sum of the absolute values: no prefix is larger.
+        most: u64,
+    },
+    Wide(Vec<i128>),
+}
+
+impl Terms {
+    /// Of products.
+    fn of(products: impl ExactSizeIterator<Item = i128> + Clone) -> Self {
+        let most: u128 = products.clone().map(i128::unsigned_abs).sum();
+        match u64::try_from(most).ok().filter(|most| *most <= i64::MAX.unsigned_abs()) {
+            Some(most) => Self::Narrow { sums: prefix_sums(products.map(|product| product as i64)), most },
+            None => Self::Wide(prefix_sums(products)),
+        }
+    }
+
+    /// The sum of the rows `from .. to`.
+    fn sum(&self, (from, to): (usize, usize)) -> i128 {
+        match self {
+            Self::Narrow { sums, .. } => i128::from(sums[to] - sums[from]),
+            Self::Wide(sums) => sums[to] - sums[from],
+        }
+    }
+
+    fn merge(&self, other: &Self, from_other: &[bool]) -> Self {
+        match (self, other) {
+            (Self::Narrow { sums: a, most }, Self::Narrow { sums: b, most: other_most })
+                if most.saturating_add(*other_most) <= i64::MAX.unsigned_abs() =>
+            {
+                Self::Narrow { sums: merge_sums(from_other, a, b), most: most + other_most }
+            }
+            (a, b) => Self::Wide(merge_sums(from_other, &a.widened(), &b.widened())),
+        }
+    }
+
+    fn widened(&self) -> Cow<'_, [i128]> {
+        match self {
+            Self::Narrow { sums, .. } => sums.iter().copied().map(i128::from).collect(),
+            Self::Wide(sums) => Cow::Borrowed(sums),
+        }
+    }
+
+    fn zero(rows: usize) -> Self {
+        Self::Narrow { sums: vec![0; rows + 1], most: 0 }
+    }
+
+    fn memory(&self) -> usize {
+        match self {
+            Self::Narrow { sums, .. } => sums.capacity() * size_of::<i64>(),
+            Self::Wide(sums) => sums.capacity() * size_of::<i128>(),
+        }
+    }
 }
 
 /// Sorted rows that are counted against runs.
@@ -146,7 +207,7 @@ impl Batch {
                     total.1 += i128::from(terms[row]) * count * matches;
                 }
                 if let Some(sums) = &sums.terms {
-                    total.1 += (sums[span.1] - sums[span.0]) * count;
+                    total.1 += sums.sum(*span) * count;
                 }
             }
         }
@@ -161,7 +222,7 @@ impl Sums {
                 given.counts.as_ref().map_or_else(weight, |counts| counts[row])
             };
             let products = |terms: &Vec<i64>| {
-                prefix_sums(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
+                Terms::of(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
             };
             CallSums {
                 counts: given.counts.as_ref().map(|counts| prefix_sums(counts.iter().copied())),
@@ -183,7 +244,7 @@ impl Sums {
     fn memory(&self) -> usize {
         let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
         let call = |call: &CallSums| {
-            words(&call.counts) + call.terms.as_ref().map_or(0, |sums| sums.capacity() * size_of::<i128>())
+            words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory)
         };
         self.keys.capacity() * 8 + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
     }
@@ -200,14 +261,14 @@ impl Run for Sums {
         let weighted = self.weights.is_some() || other.weights.is_some();
         let call = |(a, b): (&CallSums, &CallSums)| {
             let counts = |sums: &CallSums, run: &Self| sums.counts.clone().unwrap_or_else(|| weights(run));
-            let terms = |sums: &CallSums, run: &Self| sums.terms.clone().unwrap_or_else(|| vec![0; run.keys.len() + 1]);
             let counted = a.counts.is_some() || b.counts.is_some();
             CallSums {
                 counts: counted.then(|| merge_sums(&from_other, &counts(a, self), &counts(b, other))),
                 terms: match (&a.terms, &b.terms) {
-                    (Some(a), Some(b)) => Some(merge_sums(&from_other, a, b)),
+                    (Some(a), Some(b)) => Some(a.merge(b, &from_other)),
                     (None, None) => None,
-                    _ => Some(merge_sums(&from_other, &terms(a, self), &terms(b, other))),
+                    (Some(a), None) => Some(a.merge(&Terms::zero(other.keys.len()), &from_other)),
+                    (None, Some(b)) => Some(Terms::zero(self.keys.len()).merge(b, &from_other)),
                 },
             }
         };

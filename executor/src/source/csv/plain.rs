@@ -7,10 +7,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, PrimitiveArray, StringArray};
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::compute::kernels::cast_utils::{Parser, string_to_datetime};
-use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, SchemaRef, TimeUnit, TimestampNanosecondType};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, BooleanArray, Decimal128Array, PrimitiveArray, StringArray};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::compute::kernels::cast_utils::{Parser, parse_decimal, string_to_datetime};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Float64Type, Int32Type, Int64Type, SchemaRef, TimeUnit,
+    TimestampNanosecondType,
+};
 use memchr::memchr;
 use thetis_planner::connector::CsvFormat;
 
@@ -42,6 +45,9 @@ enum Kind {
     Int32(Vec<i32>),
     Float64(Vec<f64>),
     Timestamp(Vec<i64>),
+    Date(Vec<i32>),
+    Decimal { values: Vec<i128>, precision: u8, scale: i8 },
+    Boolean(Vec<bool>),
     Text { bytes: Vec<u8>, ends: Vec<i32> },
 }
 
@@ -57,6 +63,11 @@ impl PlainDecoder {
                 DataType::Int32 => Kind::Int32(Vec::new()),
                 DataType::Float64 => Kind::Float64(Vec::new()),
                 DataType::Timestamp(TimeUnit::Nanosecond, None) => Kind::Timestamp(Vec::new()),
+                DataType::Date32 => Kind::Date(Vec::new()),
+                DataType::Decimal128(precision, scale) => {
+                    Kind::Decimal { values: Vec::new(), precision: *precision, scale: *scale }
+                }
+                DataType::Boolean => Kind::Boolean(Vec::new()),
                 DataType::Utf8 => Kind::Text { bytes: Vec::new(), ends: Vec::new() },
                 _ => return None,
             };
@@ -119,7 +130,9 @@ impl Column {
         self.valid.clear();
         match &mut self.kind {
             Kind::Int64(values) | Kind::Timestamp(values) => values.clear(),
-            Kind::Int32(values) => values.clear(),
+            Kind::Int32(values) | Kind::Date(values) => values.clear(),
+            Kind::Decimal { values, .. } => values.clear(),
+            Kind::Boolean(values) => values.clear(),
             Kind::Float64(values) => values.clear(),
             Kind::Text { bytes, ends } => {
                 bytes.clear();
@@ -136,7 +149,9 @@ impl Column {
         self.valid.push(false);
         match &mut self.kind {
             Kind::Int64(values) | Kind::Timestamp(values) => values.push(0),
-            Kind::Int32(values) => values.push(0),
+            Kind::Int32(values) | Kind::Date(values) => values.push(0),
+            Kind::Decimal { values, .. } => values.push(0),
+            Kind::Boolean(values) => values.push(false),
             Kind::Float64(values) => values.push(0.0),
             Kind::Text { bytes, ends } => ends.push(i32::try_from(bytes.len()).ok()?),
         }
@@ -152,6 +167,16 @@ impl Column {
                 let time = string_to_datetime(&chrono::Utc, std::str::from_utf8(field).ok()?).ok()?;
                 values.push(time.timestamp_nanos_opt()?);
             }
+            Kind::Date(values) => values.push(Date32Type::parse(std::str::from_utf8(field).ok()?)?),
+            Kind::Decimal { values, precision, scale } => {
+                let text = std::str::from_utf8(field).ok()?;
+                values.push(parse_decimal::<Decimal128Type>(text, *precision, *scale).ok()?);
+            }
+            Kind::Boolean(values) => match field {
+                b"true" => values.push(true),
+                b"false" => values.push(false),
+                _ => return None,
+            },
             Kind::Text { bytes, ends } => {
                 if field.contains(&b'\r') {
                     return None;
@@ -174,6 +199,13 @@ impl Column {
             Kind::Int32(values) => primitive::<Int32Type>(values, nulls),
             Kind::Float64(values) => primitive::<Float64Type>(values, nulls),
             Kind::Timestamp(values) => primitive::<TimestampNanosecondType>(values, nulls),
+            Kind::Date(values) => primitive::<Date32Type>(values, nulls),
+            Kind::Decimal { values, precision, scale } => {
+                let values = ScalarBuffer::from(std::mem::take(values));
+                let array = Decimal128Array::new(values, nulls).with_precision_and_scale(*precision, *scale);
+                Arc::new(array.ok()?)
+            }
+            Kind::Boolean(values) => Arc::new(BooleanArray::new(BooleanBuffer::from(std::mem::take(values)), nulls)),
             Kind::Text { bytes, ends } => {
                 let mut offsets = Vec::with_capacity(ends.len() + 1);
                 offsets.push(0);
