@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, Throughput};
 use thetis_executor::frame::FRAME_ROWS;
-use thetis_executor::join::index::{Candidates, Cursor, Grid, HashIndex, LocalIndex, Probe, SortedIndex};
+use thetis_executor::join::index::{Candidates, Cursor, HashIndex, LocalIndex, Probe, SortedIndex};
 use thetis_executor::join::keys::{Keys, Ranges};
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
@@ -74,9 +74,7 @@ fn bench<I: LocalIndex>(criterion: &mut Criterion, name: &str, empty: impl Fn() 
 fn main() {
     let mut criterion = Criterion::default().configure_from_args();
     let band = Bounds::Exact { lower: Some(-5), upper: Some(5) };
-    let grid = move || Grid::new(Side::Left, [band]).expect("a band");
-    let sorted = move || SortedIndex::new(Side::Left, &[band]);
-    bench(&mut criterion, "grid", grid, band_keys);
+    let sorted = move || SortedIndex::new(Side::Left, &[band], None);
     bench(&mut criterion, "sorted index", sorted, band_keys);
     bench(&mut criterion, "hash index", HashIndex::default, equality_keys);
     criterion.final_summary();

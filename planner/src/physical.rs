@@ -176,11 +176,14 @@ impl Join {
         !self.said.contains(&Said::ByItself)
     }
 
+    fn second_band(&self) -> bool {
+        self.ranges.get(1).is_some_and(|range| range.bounds.is_numeric_band())
+    }
+
     /// What the local index of a cell is sorted or hashed by.
     pub fn local_index(&self) -> LocalIndexKind {
         match (self.equality.is_empty(), self.ranges.first()) {
-            // The second of two bands halves what the first one leaves, and again.
-            _ if self.ranges.get(1).is_some_and(|range| range.bounds.is_band()) => LocalIndexKind::Grid,
+            (true, Some(range)) if range.bounds.is_numeric_band() && self.second_band() => LocalIndexKind::Striped,
             (false, None) => LocalIndexKind::Hash,
             (false, Some(_)) => LocalIndexKind::HashSorted,
             (true, Some(_)) => LocalIndexKind::Sorted,
@@ -189,11 +192,18 @@ impl Join {
     }
 }
 
+impl LocalIndexKind {
+    /// It consists of sorted runs.
+    pub fn is_sorted(self) -> bool {
+        matches!(self, Self::Striped | Self::HashSorted | Self::Sorted)
+    }
+}
+
 /// The structures in which a cell finds its candidate pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LocalIndexKind {
-    /// Cells about as wide as two bands are.
-    Grid,
+    /// Sorted by a band within each stripe of a second one.
+    Striped,
     /// Equality keys only.
     Hash,
     /// Sorted by a range within each equality key.

@@ -81,6 +81,15 @@ impl Bounds {
         }
     }
 
+    /// Both ends are bounded, and it has a width.
+    pub fn is_numeric_band(&self) -> bool {
+        match self {
+            Self::Exact { lower, upper } => lower.is_some() && upper.is_some(),
+            Self::Float { lower: Some(lower), upper: Some(upper) } => upper > lower && (upper - lower).is_finite(),
+            _ => false,
+        }
+    }
+
     /// The bounds that hold when both do; `None` if the kinds differ.
     fn and(self, other: Self) -> Option<Self> {
         fn tighter<T>(a: Option<T>, b: Option<T>, pick: fn(T, T) -> T) -> Option<T> {

@@ -14,7 +14,7 @@ use arrow::compute::{filter, filter_record_batch, take};
 use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{Join, LocalIndexKind, PairAggregate, Side};
+use thetis_planner::physical::{Join, PairAggregate, Side};
 use thetis_planner::theta::Said;
 
 use super::fold::Fold;
@@ -157,7 +157,7 @@ impl Cell {
             // Made when pairs must be looked at.
             sides.iter_mut().for_each(|side| side.index = None);
         }
-        let sorted = matches!(join.local_index(), LocalIndexKind::HashSorted | LocalIndexKind::Sorted);
+        let sorted = join.local_index().is_sorted();
         let (committed, examined, kept) = (Epoch::NONE, 0, 0);
         Ok(Self { join, sides, condition, sorted, output, work: None, aggregate, committed, examined, kept })
     }

@@ -1,15 +1,13 @@
 //! Local indexes: how a cell finds candidate pairs without looking at every stored row.
 
-mod grid;
 mod sorted;
 
 use hashbrown::HashMap;
 use thetis_planner::physical::{Join, LocalIndexKind, Side};
 use thetis_planner::theta::Bounds;
 
-pub use self::grid::Grid;
 pub use self::sorted::SortedIndex;
-use super::keys::{KNOWN_RANGES, Keys};
+use super::keys::{KNOWN_RANGES, Keys, Stripes};
 
 /// Candidate pairs: positions of probing rows and numbers of stored rows, side by side.
 #[derive(Debug, Default)]
@@ -53,13 +51,14 @@ pub struct Cursor {
     row: usize,
     /// Of a hash: the stored row that comes next.
     next: Option<u32>,
-    /// Of a grid: the cell among those that the row touches.
-    cell: usize,
-    /// The entry in a cell or in a span of a run.
+    /// The entry in a span of a run.
     entry: usize,
     /// Of sorted runs: the run, and where in it the last row was.
     run: usize,
     span: (usize, usize),
+    /// What the rows reach, and how many of the passes are done.
+    reach: Option<sorted::FrameReach>,
+    pass: usize,
 }
 
 /// Whether a probe has to be called again.
@@ -90,23 +89,16 @@ pub fn index_for(join: &Join, stored: Side) -> Option<Box<dyn LocalIndex>> {
     match join.local_index() {
         LocalIndexKind::Scan => None,
         LocalIndexKind::Hash => Some(Box::new(HashIndex::default())),
-        LocalIndexKind::HashSorted | LocalIndexKind::Sorted => Some(Box::new(SortedIndex::new(stored, &ranges))),
-        LocalIndexKind::Grid => match *ranges.as_slice() {
-            [a, b] => grid(stored, [a, b]),
-            [a, b, c, ..] => grid(stored, [a, b, c]),
-            _ => None,
-        },
+        LocalIndexKind::HashSorted | LocalIndexKind::Sorted | LocalIndexKind::Striped => {
+            Some(Box::new(SortedIndex::new(stored, &ranges, Stripes::of(join))))
+        }
     }
-}
-
-fn grid<const D: usize>(stored: Side, bounds: [Bounds; D]) -> Option<Box<dyn LocalIndex>> {
-    Grid::new(stored, bounds).map(|grid| Box::new(grid) as Box<dyn LocalIndex>)
 }
 
 /// Whether every candidate of the index is in all ranges of the join, if all keys are sure.
 pub fn proves_ranges(join: &Join) -> bool {
     let known = match join.local_index() {
-        LocalIndexKind::Grid | LocalIndexKind::HashSorted | LocalIndexKind::Sorted => KNOWN_RANGES,
+        LocalIndexKind::Striped | LocalIndexKind::HashSorted | LocalIndexKind::Sorted => KNOWN_RANGES,
         LocalIndexKind::Hash => 0,
         LocalIndexKind::Scan => return false,
     };

@@ -23,6 +23,81 @@ use crate::steps::{compile_all, evaluate};
 /// filters by the others.
 pub const KNOWN_RANGES: usize = 3;
 
+/// How a plane of two bands is cut: into stripes of the second key, a little wider than its band,
+/// within which rows are in the order of the first.
+#[derive(Debug, Clone, Copy)]
+pub enum Stripes {
+    /// Of 2^shift numbers.
+    Exact {
+        /// Binary logarithm of the width.
+        shift: u32,
+    },
+    /// Of this width.
+    Float {
+        /// Width.
+        width: f64,
+    },
+}
+
+/// A stripe is at least so many times as wide as the band: fewer stripes to visit, more rows to
+/// look at.
+const WIDTHS_OF_BAND: f64 = 2.0;
+/// Floats beyond so many widths are rounded too much to be told from stripe to stripe.
+const KNOWN_WIDTHS: f64 = 1e12;
+
+impl Stripes {
+    /// For a join on two bands without equality keys.
+    pub fn of(join: &Join) -> Option<Self> {
+        match (join.local_index(), join.ranges.get(1)) {
+            (LocalIndexKind::Striped, Some(range)) => Self::of_band(&range.bounds),
+            _ => None,
+        }
+    }
+
+    /// For a second key with these bounds, if both are there.
+    pub fn of_band(bounds: &Bounds) -> Option<Self> {
+        match *bounds {
+            Bounds::Exact { lower: Some(lower), upper: Some(upper) } => {
+                let span = i128::from(upper) - i128::from(lower) + 1;
+                let shift = (span.max(1) as f64 * WIDTHS_OF_BAND).log2().ceil();
+                Some(Self::Exact { shift: (shift as u32).min(63) })
+            }
+            Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
+                let width = (upper - lower) * WIDTHS_OF_BAND;
+                let known = lower.abs().max(upper.abs()) <= width * KNOWN_WIDTHS;
+                (width > 0.0 && width.is_finite() && known).then_some(Self::Float { width })
+            }
+            _ => None,
+        }
+    }
+
+    /// The stripe of an order number.
+    pub fn stripe(self, order: i64) -> i64 {
+        match self {
+            Self::Exact { shift } => order >> shift,
+            Self::Float { width } => (float_of(order) / width).floor() as i64,
+        }
+    }
+
+    /// Floats beyond this are not known to a stripe.
+    fn limit(self) -> f64 {
+        match self {
+            Self::Exact { .. } => f64::INFINITY,
+            Self::Float { width } => width * KNOWN_WIDTHS,
+        }
+    }
+}
+
+/// A stripe as a prefix: in the same order.
+pub fn stripe_prefix(stripe: i64) -> u64 {
+    stripe as u64 ^ (1 << 63)
+}
+
+/// The stripe of a prefix.
+pub fn stripe_of(prefix: u64) -> i64 {
+    (prefix ^ (1 << 63)) as i64
+}
+
 /// The keys of a frame's rows, as one side computes them.
 #[derive(Debug, Default)]
 pub struct Keys {
@@ -61,6 +136,18 @@ impl Keys {
     /// The prefix of a row.
     pub fn prefix(&self, row: usize) -> u64 {
         self.prefixes.as_ref().map_or(0, |prefixes| prefixes[row])
+    }
+
+    /// Takes the stripes of the second key for prefixes.
+    pub fn stripe(&mut self, stripes: Stripes) {
+        let Some(range) = self.ranges.get(1) else { return };
+        let limit = stripes.limit();
+        if let Ranges::Float(values, _) = range {
+            for (row, _) in values.iter().enumerate().filter(|(_, value)| value.abs() > limit) {
+                set(&mut self.wild, self.rows, row);
+            }
+        }
+        self.prefixes = Some((0..self.rows).map(|row| stripe_prefix(stripes.stripe(range.order(row)))).collect());
     }
 
     /// Finds [`Self::order`].
@@ -185,6 +272,7 @@ pub struct KeyMaker {
     ranges: Vec<(RangeKey, Bounds)>,
     /// Columns for [`Keys::carried`].
     carried: Vec<u32>,
+    stripes: Option<Stripes>,
 }
 
 impl KeyMaker {
@@ -209,11 +297,15 @@ impl KeyMaker {
             equality: compile_all(&equality, schema)?,
             ranges: ranges.collect::<Result<_, _>>()?,
             carried: carried_columns(join, side),
+            stripes: Stripes::of(join),
         })
     }
 
     /// What sorted indexes need beside the keys.
     pub(crate) fn arrange(&self, batch: &RecordBatch, keys: &mut Keys) {
+        if let Some(stripes) = self.stripes {
+            keys.stripe(stripes);
+        }
         keys.sort();
         let words = |column: &u32| {
             let data = batch.column(*column as usize).to_data();
@@ -270,7 +362,7 @@ const MOST_CARRIED: usize = 4;
 /// The columns of a side that its sorted index carries along: those of eight bytes that the output
 /// reads, or the condition where the index does not say all.
 pub(crate) fn carried_columns(join: &Join, side: Side) -> Vec<u32> {
-    if !matches!(join.local_index(), LocalIndexKind::HashSorted | LocalIndexKind::Sorted) {
+    if !join.local_index().is_sorted() {
         return Vec::new();
     }
     let left_columns = join.inputs[0].fields().len() as u32;

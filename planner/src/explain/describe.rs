@@ -160,7 +160,7 @@ pub(super) struct IndexFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum IndexKind {
-    Grid,
+    Striped,
     Hash,
     HashSorted,
     Sorted,
@@ -448,7 +448,7 @@ fn index_facts(join: &Join, [left, right]: [&[String]; 2]) -> IndexFacts {
     let keys = join.equality.iter().map(|(l, r)| format!("{} = {}", l.display(left), r.display(right)));
     IndexFacts {
         kind: match join.local_index() {
-            LocalIndexKind::Grid => IndexKind::Grid,
+            LocalIndexKind::Striped => IndexKind::Striped,
             LocalIndexKind::Hash => IndexKind::Hash,
             LocalIndexKind::HashSorted => IndexKind::HashSorted,
             LocalIndexKind::Sorted => IndexKind::Sorted,

@@ -54,8 +54,7 @@ impl Display for IndexFacts {
             [range, others @ ..] => (range.as_str(), format!(", filtered by {}", others.join(", "))),
         };
         match self.kind {
-            IndexKind::Grid if keys.is_empty() => write!(f, "grid on {range}{others}"),
-            IndexKind::Grid => write!(f, "hash on {keys}, grid on {range}{others}"),
+            IndexKind::Striped => write!(f, "stripes, sorted by {range}{others}"),
             IndexKind::Hash => write!(f, "hash on {keys}"),
             IndexKind::HashSorted => write!(f, "hash on {keys}, sorted by {range}{others}"),
             IndexKind::Sorted => write!(f, "sorted by {range}{others}"),

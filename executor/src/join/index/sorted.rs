@@ -1,11 +1,17 @@
-//! Rows in the order of a range key, within each hash of equality keys, with the other keys that a
-//! range asks for beside them.
+//! Rows in the order of a range key, within each hash of equality keys or each stripe of a second
+//! band, with the other keys that a range asks for beside them.
+//!
+//! ```text
+//! stripe of y   rows by x                      a probe looks, in each stripe that its band of y
+//!     7         .  . ...   . .[.. .  .].  .    touches, at the rows between two x; what is in reach
+//!     8         . .  .   ..  .[ .. .. ] ..     of y too is a candidate
+//! ```
 
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
 use super::{Candidates, Cursor, LocalIndex, Probe};
-use crate::join::keys::{Keys, reach};
+use crate::join::keys::{Keys, Stripes, reach, stripe_of, stripe_prefix};
 use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
 
 /// Rows of a run that are looked at between two looks at the limit.
@@ -16,6 +22,7 @@ const STRETCH: usize = 4096;
 pub struct SortedIndex {
     stored: Side,
     bounds: Vec<Bounds>,
+    stripes: Option<Stripes>,
     runs: Vec<SortedRun>,
     /// Rows whose keys have no place in the order: candidates for every probe.
     wild: Vec<u32>,
@@ -30,7 +37,7 @@ type Place = (u64, i64);
 
 #[derive(Debug)]
 struct SortedRun {
-    /// Absent when there are no equality keys.
+    /// Absent when there are neither equality keys nor stripes.
     prefixes: Option<Vec<u64>>,
     keys: Vec<i64>,
     rows: Vec<u32>,
@@ -120,12 +127,23 @@ impl SortedRun {
     }
 }
 
+/// What the rows of a frame can meet, in the order of [`Keys::order`].
+#[derive(Debug)]
+pub(super) struct FrameReach {
+    /// Order numbers of the first key.
+    spans: Vec<(i64, i64)>,
+    /// The stripes that a row touches, counted from its own.
+    stripes: Vec<(i64, i64)>,
+    /// Those that any row touches.
+    passes: Vec<i64>,
+}
+
 impl SortedIndex {
     /// An empty index of the rows of `stored`, for ranges with these bounds, the first of which
-    /// makes the order.
-    pub fn new(stored: Side, bounds: &[Bounds]) -> Self {
+    /// makes the order, and with these stripes of the second.
+    pub fn new(stored: Side, bounds: &[Bounds], stripes: Option<Stripes>) -> Self {
         let errors = vec![0.0; bounds.len()];
-        Self { stored, bounds: bounds.to_vec(), runs: Vec::new(), wild: Vec::new(), errors, rows: 0 }
+        Self { stored, bounds: bounds.to_vec(), stripes, runs: Vec::new(), wild: Vec::new(), errors, rows: 0 }
     }
 
     /// What a row that is not wild can meet by the range `range`.
@@ -133,12 +151,51 @@ impl SortedIndex {
         reach(&keys.ranges[range], row, &self.bounds[range], self.stored, self.errors[range])
     }
 
-    /// Walks along a run with the rows of a frame.
-    fn probe_run(&self, run: &SortedRun, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe {
+    /// What the rows of a frame reach, row by row in their order.
+    fn frame_reach(&self, keys: &Keys) -> FrameReach {
+        let rows = || keys.order.iter().map(|row| *row as usize);
+        let spans = rows().map(|row| self.reach(keys, row, 0)).collect();
+        let Some(stripes) = self.stripes else {
+            return FrameReach { spans, stripes: Vec::new(), passes: vec![0] };
+        };
+        let touched = |row| {
+            let (own, (low, high)) = (stripe_of(keys.prefix(row)), self.reach(keys, row, 1));
+            (stripes.stripe(low).saturating_sub(own), stripes.stripe(high).saturating_sub(own))
+        };
+        let stripes: Vec<(i64, i64)> = rows().map(touched).collect();
+        let mut passes = Vec::new();
+        for pass in stripes.iter().flat_map(|(low, high)| *low..=*high) {
+            if let Err(place) = passes.binary_search(&pass) {
+                passes.insert(place, pass);
+            }
+        }
+        FrameReach { spans, stripes, passes }
+    }
+
+    /// Walks along a run with the rows of a frame, in the stripe that is so many after that of each.
+    fn walk(
+        &self,
+        run: &SortedRun,
+        (keys, frame, pass): (&Keys, &FrameReach, i64),
+        cursor: &mut Cursor,
+        limit: usize,
+        out: &mut Candidates,
+    ) -> Probe {
         let mut reaches = vec![(0, 0); self.bounds.len() - 1];
         while let Some(row) = keys.order.get(cursor.row) {
             let row = *row as usize;
-            let span = run.span(cursor.span, keys.prefix(row), self.reach(keys, row, 0));
+            let prefix = match self.stripes {
+                None => keys.prefix(row),
+                Some(_) => {
+                    let (low, high) = frame.stripes[cursor.row];
+                    if !(low..=high).contains(&pass) {
+                        cursor.row += 1;
+                        continue;
+                    }
+                    stripe_prefix(stripe_of(keys.prefix(row)).saturating_add(pass))
+                }
+            };
+            let span = run.span(cursor.span, prefix, frame.spans[cursor.row]);
             cursor.span = span;
             if span.0 < span.1 {
                 for (i, reach) in reaches.iter_mut().enumerate() {
@@ -214,12 +271,18 @@ impl LocalIndex for SortedIndex {
             let capacity = out.stored.capacity();
             out.carried.resize_with(run.carried.len(), || Vec::with_capacity(capacity));
         }
+        let frame = cursor.reach.take().unwrap_or_else(|| self.frame_reach(keys));
         while let Some(run) = self.runs.get(cursor.run) {
-            if self.probe_run(run, keys, cursor, limit, out) == Probe::Full {
-                return Probe::Full;
+            while let Some(pass) = frame.passes.get(cursor.pass) {
+                if self.walk(run, (keys, &frame, *pass), cursor, limit, out) == Probe::Full {
+                    cursor.reach = Some(frame);
+                    return Probe::Full;
+                }
+                cursor.pass += 1;
             }
-            cursor.run += 1;
+            (cursor.run, cursor.pass) = (cursor.run + 1, 0);
         }
+        cursor.reach = Some(frame);
         self.probe_wild(keys, cursor, limit, out)
     }
 

@@ -32,7 +32,12 @@ fn cases<K: Debug + Clone + 'static>(key: BoxedStrategy<K>) -> BoxedStrategy<Cas
 /// The ranges of some keys, and which of them are wild.
 type Ranged = (Vec<Ranges>, Vec<bool>);
 
-fn keys_of<K: Copy>(rows: &[Row<K>], prefixed: bool, ranges: &impl Fn(Vec<K>) -> Ranged) -> Keys {
+fn keys_of<K: Copy>(
+    rows: &[Row<K>],
+    prefixed: bool,
+    stripes: Option<Stripes>,
+    ranges: &impl Fn(Vec<K>) -> Ranged,
+) -> Keys {
     let (ranges, wild) = ranges(rows.iter().map(|row| row.1).collect());
     let mut keys = Keys {
         rows: rows.len(),
@@ -42,24 +47,28 @@ fn keys_of<K: Copy>(rows: &[Row<K>], prefixed: bool, ranges: &impl Fn(Vec<K>) ->
         wild,
         ..Keys::default()
     };
+    if let Some(stripes) = stripes {
+        keys.stripe(stripes);
+    }
     keys.sort();
     keys
 }
 
 /// Finds the candidates in small portions and holds them against all pairs. `matches` gets the
-/// stored key and the probing one. A `generous` index may propose what cannot match.
+/// stored key and the probing one.
 fn check<K: Copy + Debug>(
     case: &Case<K>,
-    (mut index, generous): (impl LocalIndex, bool),
+    (mut index, stripes): (impl LocalIndex, Option<Stripes>),
     ranges: impl Fn(Vec<K>) -> Ranged,
     matches: impl Fn(K, K) -> bool,
 ) -> Result<(), TestCaseError> {
+    let prefixed = case.prefixed && stripes.is_none();
     let split = case.split.min(case.stored.len());
     let (first, second) = case.stored.split_at(split);
-    index.insert(&keys_of(first, case.prefixed, &ranges), 0);
-    index.insert(&keys_of(second, case.prefixed, &ranges), split as u32);
+    index.insert(&keys_of(first, prefixed, stripes, &ranges), 0);
+    index.insert(&keys_of(second, prefixed, stripes, &ranges), split as u32);
 
-    let probing = keys_of(&case.probing, case.prefixed, &ranges);
+    let probing = keys_of(&case.probing, prefixed, stripes, &ranges);
     let mut found: BTreeSet<(u32, u32)> = BTreeSet::new();
     let mut cursor = Cursor::default();
     loop {
@@ -78,10 +87,10 @@ fn check<K: Copy + Debug>(
 
     for (p, probe) in case.probing.iter().enumerate() {
         for (s, stored) in case.stored.iter().enumerate() {
-            let possible = !probe.2 && !stored.2 && (!case.prefixed || probe.0 == stored.0);
-            let generous = generous || ranges(vec![probe.1, stored.1]).1.contains(&true);
+            let possible = !probe.2 && !stored.2 && (!prefixed || probe.0 == stored.0);
+            let wild = ranges(vec![probe.1, stored.1]).1.contains(&true);
             let is_found = found.contains(&(p as u32, s as u32));
-            prop_assert!(possible || generous || !is_found, "{:?} and {:?} cannot match", stored, probe);
+            prop_assert!(possible || wild || !is_found, "{:?} and {:?} cannot match", stored, probe);
             let must = possible && matches(stored.1, probe.1);
             prop_assert!(!must || is_found, "stored {:?} is not found by {:?}", stored, probe);
         }
@@ -153,7 +162,7 @@ fn within(left: i64, right: i64, lower: Option<i64>, upper: Option<i64>) -> bool
 proptest! {
     #[test]
     fn hash_finds_exactly_the_rows_of_the_same_prefix(case in cases(Just(()).boxed())) {
-        check(&case, (HashIndex::default(), false), |_| (Vec::new(), Vec::new()), |(), ()| true)?;
+        check(&case, (HashIndex::default(), None), |_| (Vec::new(), Vec::new()), |(), ()| true)?;
     }
 
     #[test]
@@ -163,22 +172,10 @@ proptest! {
         lower in prop::option::of(integer()),
         upper in prop::option::of(integer()),
     ) {
-        let index = SortedIndex::new(side, &[Bounds::Exact { lower, upper }]);
-        check(&case, (index, false), exact_ranges, |stored, probe| {
+        let index = SortedIndex::new(side, &[Bounds::Exact { lower, upper }], None);
+        check(&case, (index, None), exact_ranges, |stored, probe| {
             let (Some(left), Some(right)) = oriented(side, stored, probe) else { return true };
             within(left, right, lower, upper)
-        })?;
-    }
-
-    #[test]
-    fn a_grid_misses_nothing(
-        case in cases(prop_oneof![7 => integer().prop_map(Some), 1 => Just(None)].boxed()),
-        side in side(), lower in integer(), upper in integer(),
-    ) {
-        let index = Grid::new(side, [Bounds::Exact { lower: Some(lower), upper: Some(upper) }]).unwrap();
-        check(&case, (index, true), exact_ranges, |stored, probe| {
-            let (Some(left), Some(right)) = oriented(side, stored, probe) else { return true };
-            within(left, right, Some(lower), Some(upper))
         })?;
     }
 
@@ -200,19 +197,42 @@ proptest! {
                 && within(left[1], right[1], Some(y), Some(to_y))
                 && within(left[2], right[2], least, None)
         };
-        check(&case, (Grid::new(side, bounds).unwrap(), true), ranges, matches)?;
-        check(&case, (SortedIndex::new(side, &bounds), false), ranges, matches)?;
-        // Nothing else is found: whole keys need no further look.
-        let indexes: [Box<dyn LocalIndex>; 2] =
-            [Box::new(Grid::new(side, bounds).unwrap()), Box::new(SortedIndex::new(side, &bounds))];
-        for mut index in indexes {
-            index.insert(&keys_of(&case.stored, false, &ranges), 0);
-            let mut found = Candidates::default();
-            index.probe(&keys_of(&case.probing, false, &ranges), &mut Cursor::default(), usize::MAX, &mut found);
+        for stripes in [None, Stripes::of_band(&bounds[1])] {
+            check(&case, (SortedIndex::new(side, &bounds, stripes), stripes), ranges, matches)?;
+            // Nothing else is found: whole keys need no further look.
+            let mut index = SortedIndex::new(side, &bounds, stripes);
+            index.insert(&keys_of(&case.stored, false, stripes, &ranges), 0);
+            let (probing, mut found) = (keys_of(&case.probing, false, stripes, &ranges), Candidates::default());
+            index.probe(&probing, &mut Cursor::default(), usize::MAX, &mut found);
             for (probe, stored) in found.probes.iter().zip(&found.stored) {
                 prop_assert!(matches(case.stored[*stored as usize].1, case.probing[*probe as usize].1));
             }
         }
+    }
+
+    #[test]
+    fn stripes_of_floats_miss_nothing(
+        case in cases((float_key(), float_key()).boxed()), side in side(),
+        x in -3.0_f64..3.0, to_x in -3.0_f64..3.0, y in float(), span in prop_oneof![0.001_f64..4.0, Just(1e300)],
+    ) {
+        let bounds = [(x, to_x), (y, y + span)].map(|(lower, upper)| {
+            Bounds::Float { lower: Some(lower), upper: Some(upper) }
+        });
+        let ranges = |keys: Vec<(f64, f64)>| {
+            let (xs, mut wild) = float_ranges(&keys.iter().map(|key| (key.0, 0.0)).collect::<Vec<_>>(), 0.0);
+            let (ys, wild_ys) = float_ranges(&keys.iter().map(|key| (key.1, 0.0)).collect::<Vec<_>>(), 0.0);
+            // What is beyond all stripes is wild too.
+            wild_ys.iter().zip(&keys).zip(&mut wild).for_each(|((y, key), wild)| *wild |= y | (key.1.abs() > span * 2e12));
+            ([xs, ys].into_iter().flatten().collect(), wild)
+        };
+        let stripes = Stripes::of_band(&bounds[1]);
+        check(&case, (SortedIndex::new(side, &bounds, stripes), stripes), ranges, |stored, probe| {
+            let (left, right): ((f64, f64), (f64, f64)) = oriented(side, stored, probe);
+            let inside = |left: f64, right: f64, low: f64, high: f64| {
+                !left.is_finite() || !right.is_finite() || (low..=high).contains(&(left - right))
+            };
+            inside(left.0, right.0, x, to_x) && inside(left.1, right.1, y, y + span)
+        })?;
     }
 
     /// Keys are off by up to the error; the condition may be spelled in several ways, which round
@@ -235,18 +255,15 @@ proptest! {
             lower.is_none_or(|b| left - right >= b || left >= right + b || right <= left - b)
                 && upper.is_none_or(|b| left - right <= b || left <= right + b || right >= left - b)
         };
-        check(&case, (SortedIndex::new(side, &[bounds]), false), ranges, matches)?;
-        if let Some(grid) = Grid::new(side, [bounds]) {
-            check(&case, (grid, true), ranges, matches)?;
-        }
+        check(&case, (SortedIndex::new(side, &[bounds], None), None), ranges, matches)?;
     }
 
     #[test]
     fn ordered_ranges_miss_nothing(
         case in cases(integer()), side in side(), lower: bool, upper: bool,
     ) {
-        let index = SortedIndex::new(side, &[Bounds::Ordered { lower, upper }]);
-        check(&case, (index, false), |keys| (vec![Ranges::Ordered(keys)], Vec::new()), |stored, probe| {
+        let index = SortedIndex::new(side, &[Bounds::Ordered { lower, upper }], None);
+        check(&case, (index, None), |keys| (vec![Ranges::Ordered(keys)], Vec::new()), |stored, probe| {
             let (left, right) = oriented(side, stored, probe);
             (!lower || left >= right) && (!upper || left <= right)
         })?;
