@@ -55,7 +55,12 @@ fn probe_all(index: &impl LocalIndex, keys: &Keys) -> usize {
     }
 }
 
-fn bench<I: LocalIndex>(criterion: &mut Criterion, name: &str, empty: impl Fn() -> I + Copy, keys: fn(usize, usize) -> Keys) {
+fn bench<I: LocalIndex>(
+    criterion: &mut Criterion,
+    name: &str,
+    empty: impl Fn() -> I + Copy,
+    keys: fn(usize, usize) -> Keys,
+) {
     let frames = frames(keys);
     let mut group = criterion.benchmark_group(name);
     group.sample_size(20);

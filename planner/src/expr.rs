@@ -353,7 +353,10 @@ impl ScalarExpr {
             Self::Unary(unary, e) => Self::Unary(*unary, boxed(e)),
             Self::Case { operand, branches, otherwise } => Self::Case {
                 operand: operand.as_deref().map(boxed),
-                branches: branches.iter().map(|(when, then)| (when.replace_columns(map), then.replace_columns(map))).collect(),
+                branches: branches
+                    .iter()
+                    .map(|(when, then)| (when.replace_columns(map), then.replace_columns(map)))
+                    .collect(),
                 otherwise: otherwise.as_deref().map(boxed),
             },
             Self::Cast { expr, to, safe } => Self::Cast { expr: boxed(expr), to: to.clone(), safe: *safe },

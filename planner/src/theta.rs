@@ -276,9 +276,14 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
     let mut equality = Vec::new();
     let mut ranges: Vec<(RawRange, AtomClass)> = Vec::new();
     let mut said = vec![None; conjuncts.len()];
-    let all_atoms = conjuncts.iter().enumerate().flat_map(|(number, conjunct)| atoms(conjunct).into_iter().map(move |atom| (number, atom)));
+    let all_atoms = conjuncts
+        .iter()
+        .enumerate()
+        .flat_map(|(number, conjunct)| atoms(conjunct).into_iter().map(move |atom| (number, atom)));
     for (number, atom) in all_atoms {
-        let mut say = |by: Said| said[number] = Some(said[number].map_or(by, |before| if before == by { by } else { Said::ByItself }));
+        let mut say = |by: Said| {
+            said[number] = Some(said[number].map_or(by, |before| if before == by { by } else { Said::ByItself }))
+        };
         if let Some((left, right)) = equality_keys(&atom, inputs) {
             equality.push((ScalarExpr::of(&left, inputs.left)?, ScalarExpr::of(&right, inputs.right)?));
             classes.push(AtomClass::Equality);

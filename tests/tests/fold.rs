@@ -36,7 +36,11 @@ const CONDITIONS: [Condition; 8] = [
     ("r.k + 1 <= l.k", |l, r| r < l, true),
     ("l.k - r.k >= 3 AND l.k - r.k <= -3", |_, _| false, true),
     ("l.k >= r.k - 9000000000 AND l.k <= r.k + 9000000000", |_, _| true, true),
-    ("l.k BETWEEN r.k - 2 AND r.k + 3 AND (l.k - r.k) % 2 = 0", |l, r| (-2..=3).contains(&(l - r)) && (l - r) % 2 == 0, false),
+    (
+        "l.k BETWEEN r.k - 2 AND r.k + 3 AND (l.k - r.k) % 2 = 0",
+        |l, r| (-2..=3).contains(&(l - r)) && (l - r) % 2 == 0,
+        false,
+    ),
     ("l.k <> r.k", |l, r| l != r, false),
 ];
 

@@ -132,7 +132,10 @@ pub(super) fn accumulator_for(
 }
 
 /// The types of expressions over the input's columns.
-pub(super) fn types<'a>(exprs: impl IntoIterator<Item = &'a ScalarExpr>, input: &SchemaRef) -> Result<Vec<DataType>, ExecError> {
+pub(super) fn types<'a>(
+    exprs: impl IntoIterator<Item = &'a ScalarExpr>,
+    input: &SchemaRef,
+) -> Result<Vec<DataType>, ExecError> {
     let schema = plain_schema(input);
     let data_type = |expr| Ok(compile_all(std::slice::from_ref(expr), input)?[0].data_type(&schema)?);
     exprs.into_iter().map(data_type).collect()

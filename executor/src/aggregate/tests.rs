@@ -127,7 +127,8 @@ fn operator(grouped: bool, retracts: bool) -> Aggregation {
     let mut output: Vec<Field> = grouped.then(|| field("k", &DataType::Int64)).into_iter().collect();
     output.extend(calls().iter().map(|call| field("a", &call.output)));
     let groups = if grouped { vec![ScalarExpr::Column(KEY)] } else { Vec::new() };
-    let spec = Aggregate { input, groups, aggregates: calls(), input_retracts: retracts, phase: Phase::Whole, at_end: false };
+    let spec =
+        Aggregate { input, groups, aggregates: calls(), input_retracts: retracts, phase: Phase::Whole, at_end: false };
     Aggregation::new(Arc::new(spec), Arc::new(Schema::new(output))).unwrap()
 }
 

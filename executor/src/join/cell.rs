@@ -7,9 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array, make_array,
-};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array, make_array};
 use arrow::compute::{filter, filter_record_batch, take};
 use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion_physical_expr::PhysicalExpr;
@@ -69,6 +67,8 @@ struct Aggregated {
     later: BTreeMap<Epoch, Vec<(Side, Frame)>>,
     closed: Epoch,
     to_close: Epoch,
+    /// Nobody asks before the end: what is folded need not be told epoch by epoch.
+    at_end: bool,
     waiting: Vec<Frame>,
     /// Pairs that folds counted.
     folded: u64,
@@ -142,7 +142,8 @@ impl Cell {
         } else {
             let proves = proves_ranges(&join);
             let residual = join.condition.iter().zip(&join.said);
-            let residual = residual.filter(|(_, said)| !proves || **said != Said::ByRanges).map(|(conjunct, _)| conjunct);
+            let residual =
+                residual.filter(|(_, said)| !proves || **said != Said::ByRanges).map(|(conjunct, _)| conjunct);
             Condition::Candidates {
                 residual: Conjuncts::new(residual, &pair)?,
                 whole: Conjuncts::new(join.condition.iter(), &pair)?,
@@ -268,6 +269,7 @@ impl Aggregated {
             later: BTreeMap::new(),
             closed: Epoch::NONE,
             to_close: Epoch::NONE,
+            at_end: aggregate.partial.at_end,
             waiting: Vec::new(),
             folded: 0,
         })
@@ -275,7 +277,7 @@ impl Aggregated {
 
     /// Puts a frame off if it belongs to an epoch after the first open one.
     fn put_off(&mut self, side: Side, frame: Frame) -> Option<Frame> {
-        if self.fold.is_none() || frame.epoch.0 <= self.closed.0 + 1 {
+        if self.fold.is_none() || self.at_end || frame.epoch.0 <= self.closed.0 + 1 {
             return Some(frame);
         }
         self.later.entry(frame.epoch).or_default().push((side, frame));
@@ -311,7 +313,9 @@ impl Aggregated {
             if self.closed >= self.to_close {
                 return Ok(None);
             }
-            self.collect(open)?;
+            if !self.at_end || self.to_close == Epoch::END {
+                self.collect(open)?;
+            }
             let next = self.later.keys().next().map_or(self.to_close, |epoch| Epoch(epoch.0 - 1).min(self.to_close));
             self.partial.close(next, &mut self.waiting)?;
             self.closed = next;
@@ -412,12 +416,7 @@ struct Pairs<'a> {
 impl Pairs<'_> {
     /// Keeps the candidates for which all conjuncts hold. `count_only` says that no column of them
     /// goes out.
-    fn keep(
-        &self,
-        found: &mut Found,
-        conjuncts: &Conjuncts,
-        count_only: bool,
-    ) -> Result<(), ExecError> {
+    fn keep(&self, found: &mut Found, conjuncts: &Conjuncts, count_only: bool) -> Result<(), ExecError> {
         let Conjuncts { exprs, columns, schema } = conjuncts;
         if found.is_empty() || exprs.is_empty() {
             return Ok(());
@@ -475,13 +474,7 @@ impl Pairs<'_> {
             .collect()
     }
 
-    fn emit(
-        &self,
-        found: &Found,
-        columns: &[u32],
-        schema: &SchemaRef,
-        out: &mut Vec<Frame>,
-    ) -> Result<(), ExecError> {
+    fn emit(&self, found: &Found, columns: &[u32], schema: &SchemaRef, out: &mut Vec<Frame>) -> Result<(), ExecError> {
         if found.is_empty() {
             return Ok(());
         }

@@ -291,7 +291,10 @@ impl KeyMaker {
         let ranges = known.iter().map(|Range { left, right, bounds, .. }| {
             let key = if side == Side::Left { left } else { right };
             let terms = (left.terms.len() + right.terms.len()) as i64;
-            Ok::<_, ExecError>((RangeKey { sure: (2 * SURE / terms).min(SURE), ..RangeKey::new(key, schema)? }, *bounds))
+            Ok::<_, ExecError>((
+                RangeKey { sure: (2 * SURE / terms).min(SURE), ..RangeKey::new(key, schema)? },
+                *bounds,
+            ))
         });
         Ok(Self {
             equality: compile_all(&equality, schema)?,
@@ -470,11 +473,13 @@ impl RangeKey {
             let key = i64::try_from(sum).ok()?;
             self.limit.is_none_or(|limit| (key as f64).abs() <= limit).then_some(key)
         };
-        let key = |(row, sum)| fits(sum).unwrap_or_else(|| {
-            set(&mut keys.wild, rows, row);
-            keys.sure = false;
-            0
-        });
+        let key = |(row, sum)| {
+            fits(sum).unwrap_or_else(|| {
+                set(&mut keys.wild, rows, row);
+                keys.sure = false;
+                0
+            })
+        };
         Ok(sums.into_iter().enumerate().map(key).collect())
     }
 

@@ -6,9 +6,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, UInt32Array,
-};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, RecordBatch, UInt32Array};
 use arrow::compute::{concat_batches, interleave, take_record_batch};
 use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, SchemaRef, TimeUnit, TimestampNanosecondType};
 use arrow::row::{RowConverter, SortField};

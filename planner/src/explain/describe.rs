@@ -327,7 +327,9 @@ fn operator_facts(dag: &Dag, id: OperatorId, operator: &Operator, measured: Opti
     let (kind, facts) = match &operator.kind {
         OperatorKind::Source(source) => ("source", Facts::Source(source_facts(source))),
         OperatorKind::Join(join) => ("join", Facts::Join(Box::new(join_facts(join)))),
-        OperatorKind::Aggregate(aggregate) => ("aggregate", Facts::Aggregate(aggregate_facts(aggregate, &operator.schema, &operator_columns(dag, id)))),
+        OperatorKind::Aggregate(aggregate) => {
+            ("aggregate", Facts::Aggregate(aggregate_facts(aggregate, &operator.schema, &operator_columns(dag, id))))
+        }
         OperatorKind::Sink(sink) => ("sink", Facts::Sink(sink_facts(sink))),
     };
     let tasks = measured.and_then(|measured| measured.tasks.get(id.0 as usize));
@@ -418,7 +420,10 @@ fn join_facts(join: &Join) -> JoinFacts {
         computes: join.aggregate.as_ref().map(|aggregate| {
             let output: Vec<String> = join.output.iter().map(|column| pair[*column as usize].clone()).collect();
             let partial = &aggregate.partial;
-            PairsFacts { aggregate: aggregate_facts(partial, &partial.input, &output), folded: aggregate.fold.is_some() }
+            PairsFacts {
+                aggregate: aggregate_facts(partial, &partial.input, &output),
+                folded: aggregate.fold.is_some(),
+            }
         }),
         alternatives: alternatives.collect(),
         unbounded: join.report.unbounded.into(),

@@ -33,8 +33,14 @@ impl Lowering<'_> {
         } else {
             (self.settings.parallelism, input.rows.map(estimate::groups))
         };
-        let operator =
-            Aggregate { input: Arc::clone(&input.schema), groups, aggregates, input_retracts: input.retracts, phase: Phase::Whole, at_end: false };
+        let operator = Aggregate {
+            input: Arc::clone(&input.schema),
+            groups,
+            aggregates,
+            input_retracts: input.retracts,
+            phase: Phase::Whole,
+            at_end: false,
+        };
         Ok(self.add_aggregate(input, operator, flow_schema(&aggregate.schema), tasks, rows))
     }
 

@@ -24,15 +24,24 @@ impl Lowering<'_> {
 
     /// Aggregates whose results only the end of the query reads need not tell them before.
     pub(super) fn defer_results(&mut self) {
-        let is_end = |id: OperatorId| {
-            matches!(&self.operators[id.0 as usize].kind, OperatorKind::Sink(sink) if matches!(sink.mode, SinkMode::Final { .. }))
-        };
+        let is_end = |id: OperatorId| matches!(&self.operators[id.0 as usize].kind, OperatorKind::Sink(sink) if matches!(sink.mode, SinkMode::Final { .. }));
         let deferred: Vec<bool> = (0..self.operators.len() as u32)
             .map(|id| self.edges.iter().filter(|edge| edge.from == OperatorId(id)).all(|edge| is_end(edge.to)))
             .collect();
-        for (operator, deferred) in self.operators.iter_mut().zip(deferred) {
+        let leads_to: Vec<Option<OperatorId>> = (0..self.operators.len() as u32)
+            .map(|id| self.edges.iter().find(|edge| edge.from == OperatorId(id)).map(|edge| edge.to))
+            .collect();
+        for (operator, deferred) in self.operators.iter_mut().zip(&deferred) {
             if let OperatorKind::Aggregate(aggregate) = &mut operator.kind {
-                aggregate.at_end = deferred;
+                aggregate.at_end = *deferred && !matches!(aggregate.phase, Phase::Partial(_));
+            }
+        }
+        // A first phase in the cells of a join has one second phase.
+        for (operator, next) in self.operators.iter_mut().zip(leads_to) {
+            if let (OperatorKind::Join(join), Some(next)) = (&mut operator.kind, next)
+                && let Some(aggregate) = &mut join.aggregate
+            {
+                aggregate.partial.at_end = deferred[next.0 as usize];
             }
         }
     }
@@ -130,7 +139,9 @@ fn pair_fields(join: &Join) -> impl Iterator<Item = &arrow::datatypes::Field> {
 
 /// Whether equal values of a key are the same value: floats have two zeros.
 fn has_exact_equality(join: &Join, (left, right): &(ScalarExpr, ScalarExpr)) -> bool {
-    let of = |expr, side: Side| Some(compile(expr, &join.inputs[side.index()]).ok()?.data_type(&join.inputs[side.index()]).ok()?);
+    let of = |expr, side: Side| {
+        Some(compile(expr, &join.inputs[side.index()]).ok()?.data_type(&join.inputs[side.index()]).ok()?)
+    };
     match (of(left, Side::Left), of(right, Side::Right)) {
         (Some(left), Some(right)) => left == right && !left.is_floating() && !left.is_nested(),
         _ => false,

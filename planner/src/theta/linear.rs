@@ -361,7 +361,11 @@ fn is_wide(data_type: &DataType) -> bool {
     use DataType as T;
     matches!(
         data_type,
-        T::Int64 | T::Decimal128(..) | T::Timestamp(TimeUnit::Nanosecond, _) | T::Duration(TimeUnit::Nanosecond) | T::Float64
+        T::Int64
+            | T::Decimal128(..)
+            | T::Timestamp(TimeUnit::Nanosecond, _)
+            | T::Duration(TimeUnit::Nanosecond)
+            | T::Float64
     )
 }
 

@@ -11,8 +11,10 @@ use crate::error::ExecError;
 use crate::join::keys::{Ranges, reach};
 use crate::join::runs::{self, Run, advance, merge_keys};
 
-/// Rows of a side that are sorted together.
-const BATCH: usize = 1 << 16;
+/// Rows of a side that are sorted together: more when there are many, so that a walk along a long run
+/// does not step over most of it.
+const LEAST_BATCH: usize = 1 << 16;
+const MOST_BATCH: usize = 1 << 19;
 
 /// Both sides.
 #[derive(Debug)]
@@ -111,6 +113,8 @@ impl Terms {
 /// Sorted rows that are counted against runs.
 struct Batch {
     keys: Vec<i64>,
+    /// What they reach on the other side.
+    reach: Vec<(i64, i64)>,
     weights: Option<Vec<i64>>,
     calls: Vec<Given>,
 }
@@ -124,7 +128,9 @@ impl ByRange {
         let waiting = &mut self.waiting[side.index()];
         waiting.rows += rows.weights.len();
         waiting.parts.push(rows);
-        if waiting.rows >= BATCH { self.flush_side(side, totals) } else { Ok(()) }
+        let known: usize = self.runs[side.other().index()].iter().map(Run::len).sum();
+        let enough = (known / 4).clamp(LEAST_BATCH, MOST_BATCH);
+        if waiting.rows >= enough { self.flush_side(side, totals) } else { Ok(()) }
     }
 
     pub(super) fn flush(&mut self, totals: &mut Totals) -> Result<(), ExecError> {
@@ -136,9 +142,9 @@ impl ByRange {
         if waiting.rows == 0 {
             return Ok(());
         }
-        let batch = Batch::of(waiting)?;
+        let batch = Batch::of(waiting, &self.bounds, side)?;
         for run in &self.runs[side.other().index()] {
-            batch.count(run, &self.bounds, side, totals);
+            batch.count(run, totals);
         }
         runs::push(&mut self.runs[side.index()], Sums::of(batch, &self.sums));
         Ok(())
@@ -151,7 +157,7 @@ impl ByRange {
 
 impl Batch {
     /// Sorts what waits. Rows of weight zero are left out.
-    fn of(waiting: Waiting) -> Result<Self, ExecError> {
+    fn of(waiting: Waiting, bounds: &Bounds, side: Side) -> Result<Self, ExecError> {
         let mut order: Vec<(i64, u32, u32)> = Vec::with_capacity(waiting.rows);
         let mut weighted = false;
         for (number, part) in (0..).zip(&waiting.parts) {
@@ -176,20 +182,20 @@ impl Batch {
             let term = |part: &Rows, row: usize| part.calls[call].terms.as_ref().map_or(0, |terms| terms[row]);
             Given { counts: some.then(|| sorted(&count)), terms: sums.then(|| sorted(&term)) }
         });
-        Ok(Self {
-            calls: calls.collect(),
-            weights: weighted.then(|| sorted(&|part, row| part.weights[row])),
-            keys: order.iter().map(|(key, ..)| *key).collect(),
-        })
+        let calls = calls.collect();
+        let weights = weighted.then(|| sorted(&|part, row| part.weights[row]));
+        let keys: Vec<i64> = order.iter().map(|(key, ..)| *key).collect();
+        let ranges = Ranges::Exact(keys);
+        let reach = (0..order.len()).map(|row| reach(&ranges, row, bounds, side.other(), 0.0)).collect();
+        let Ranges::Exact(keys) = ranges else { return Err(ExecError::Internal("keys are whole".to_owned())) };
+        Ok(Self { keys, reach, weights, calls })
     }
 
-    /// Adds the pairs with the rows of `run`, of the other side than `side`.
-    fn count(&self, run: &Sums, bounds: &Bounds, side: Side, totals: &mut Totals) {
-        let keys = Ranges::Exact(self.keys.clone());
+    /// Adds the pairs with the rows of a run of the other side.
+    fn count(&self, run: &Sums, totals: &mut Totals) {
         let (mut from, mut to) = (0, 0);
         let mut spans: Vec<(usize, usize)> = Vec::with_capacity(self.keys.len());
-        for row in 0..self.keys.len() {
-            let (low, high) = reach(&keys, row, bounds, side.other(), 0.0);
+        for (low, high) in self.reach.iter().copied() {
             from = advance(run.keys.len(), from, |at| run.keys[at] < low);
             to = advance(run.keys.len(), to.max(from), |at| run.keys[at] <= high);
             spans.push((from, to));
@@ -201,7 +207,8 @@ impl Batch {
         for ((given, sums), total) in self.calls.iter().zip(&run.calls).zip(&mut total.calls) {
             for (row, span) in spans.iter().enumerate().filter(|(_, (from, to))| from < to) {
                 let count = given.counts.as_ref().map_or_else(|| weight(row), |counts| i128::from(counts[row]));
-                let matches = sums.counts.as_ref().map_or_else(|| matched(*span), |sums| i128::from(sums[span.1] - sums[span.0]));
+                let matches =
+                    sums.counts.as_ref().map_or_else(|| matched(*span), |sums| i128::from(sums[span.1] - sums[span.0]));
                 total.0 += count * matches;
                 if let Some(terms) = &given.terms {
                     total.1 += i128::from(terms[row]) * count * matches;
@@ -243,9 +250,7 @@ impl Sums {
 
     fn memory(&self) -> usize {
         let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
-        let call = |call: &CallSums| {
-            words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory)
-        };
+        let call = |call: &CallSums| words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory);
         self.keys.capacity() * 8 + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
     }
 }

@@ -119,7 +119,9 @@ impl SortedRun {
                 found += usize::from(self.others.iter().zip(reach).all(inside));
             }
             out.stored.truncate(found);
-            for (values, carried) in out.carried.iter_mut().zip(&self.carried).filter(|(_, carried)| !carried.is_empty()) {
+            for (values, carried) in
+                out.carried.iter_mut().zip(&self.carried).filter(|(_, carried)| !carried.is_empty())
+            {
                 values.extend(out.places[..found - first].iter().map(|at| carried[*at as usize]));
             }
         }

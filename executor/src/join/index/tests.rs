@@ -156,7 +156,8 @@ fn float_ranges(keys: &[(f64, f64)], error: f64) -> Ranged {
 
 fn within(left: i64, right: i64, lower: Option<i64>, upper: Option<i64>) -> bool {
     let difference = i128::from(left) - i128::from(right);
-    lower.is_none_or(|lower| difference >= i128::from(lower)) && upper.is_none_or(|upper| difference <= i128::from(upper))
+    lower.is_none_or(|lower| difference >= i128::from(lower))
+        && upper.is_none_or(|upper| difference <= i128::from(upper))
 }
 
 proptest! {

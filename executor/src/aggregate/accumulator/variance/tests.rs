@@ -69,7 +69,9 @@ fn update(accumulator: &mut Variance, values: ArrayRef, weights: &[i64]) {
     let groups = vec![0; weights.len()];
     accumulator.resize(1);
     let weights = Some(weights);
-    accumulator.update(&Update { values: &[values], order: &[], rows: Selected::Rows(&rows), groups: Some(&groups), weights }).unwrap();
+    accumulator
+        .update(&Update { values: &[values], order: &[], rows: Selected::Rows(&rows), groups: Some(&groups), weights })
+        .unwrap();
 }
 
 /// Runs the changes, an epoch at a time; `check` gets the functions' results and the live values.

@@ -1,0 +1,232 @@
+//! Runs Thetis against other engines on the same files, in turn, and prints wall and CPU seconds with
+//! their ratios. Thetis counts as a whole process; DuckDB and Polars from connect to the last row, without
+//! the start of Python; Flink as a whole process, for which a second does not matter.
+//!
+//! ```text
+//! benches/peers/install.sh ../peers
+//! cargo build --release --workspace --bins && target/release/compare --peers ../peers --data ../data
+//! ```
+
+mod inputs;
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use clap::Parser;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+
+const EQUALITY: &str = "SELECT COUNT(*), SUM(r.v + s.v) FROM r JOIN s ON r.k = s.k";
+const BAND: &str = "SELECT COUNT(*), SUM(r.v + s.v) FROM r JOIN s ON r.k BETWEEN s.k - 5 AND s.k + 5";
+const INEQUALITIES: &str = "SELECT COUNT(*), SUM(r.a - s.a + r.b - s.b) FROM r JOIN s \
+                            ON r.a < s.a AND r.b > s.b AND r.a > s.a - 1000";
+const DISTANCE: &str = "SELECT COUNT(*), SUM(r.id + s.id) FROM r JOIN s \
+                        ON (r.x - s.x) * (r.x - s.x) + (r.y - s.y) * (r.y - s.y) <= 1.0";
+const WORDS: &str = "SELECT word, COUNT(*) AS n FROM (SELECT UNNEST(string_to_array(line, ' ')) AS word FROM words) \
+                     AS w GROUP BY word ORDER BY n DESC, word LIMIT 10";
+const LISTED: &str = "SELECT COUNT(*) FROM r JOIN s ON r.k BETWEEN s.k - 5 AND s.k + 5 AND (r.v * s.v) % 7 <> 3";
+/// The rewrites by which a batch engine joins on buckets instead of all pairs.
+const INEQUALITIES_BUCKETS: &str = "WITH a AS (SELECT *, a // 1000 AS g FROM r), \
+    b AS (SELECT *, a // 1000 + d AS g FROM s, (VALUES (0), (-1)) AS t(d)) \
+    SELECT COUNT(*), SUM(r.a - s.a + r.b - s.b) FROM a AS r JOIN b AS s \
+    ON r.g = s.g AND r.a < s.a AND r.b > s.b AND r.a > s.a - 1000";
+const DISTANCE_BUCKETS: &str = "WITH a AS (SELECT *, floor(x)::BIGINT AS gx, floor(y)::BIGINT AS gy FROM r), \
+    b AS (SELECT *, floor(x)::BIGINT + dx AS gx, floor(y)::BIGINT + dy AS gy FROM s, \
+    (VALUES (-1), (0), (1)) AS t(dx), (VALUES (-1), (0), (1)) AS u(dy)) \
+    SELECT COUNT(*), SUM(r.id + s.id) FROM a AS r JOIN b AS s ON r.gx = s.gx AND r.gy = s.gy \
+    AND (r.x - s.x) * (r.x - s.x) + (r.y - s.y) * (r.y - s.y) <= 1.0";
+
+/// Input, query, and the engine that it is held against with that engine's query.
+struct Case {
+    input: &'static str,
+    query: &'static str,
+    peer: Peer,
+}
+
+#[derive(Clone, Copy)]
+enum Peer {
+    /// The same query.
+    DuckDb,
+    /// A rewrite.
+    DuckDbRewrite(&'static str),
+    Polars,
+    Flink,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |input, query, peer| Case { input, query, peer };
+    vec![
+        case("band_100000", BAND, Peer::DuckDb),
+        case("band_1000000", BAND, Peer::DuckDb),
+        case("bandskew_1000000", BAND, Peer::DuckDb),
+        case("ineq_20000", INEQUALITIES, Peer::DuckDb),
+        case("geo_20000", DISTANCE, Peer::DuckDb),
+        case("zipf_0_1000000", EQUALITY, Peer::DuckDb),
+        case("zipf_1.0_100000", EQUALITY, Peer::DuckDb),
+        case("zipf_1.5_100000", EQUALITY, Peer::DuckDb),
+        case("words_2000000", WORDS, Peer::DuckDb),
+        case("ineq_100000", INEQUALITIES, Peer::DuckDbRewrite(INEQUALITIES_BUCKETS)),
+        case("ineq_100000", INEQUALITIES, Peer::Polars),
+        case("geo_100000", DISTANCE, Peer::DuckDbRewrite(DISTANCE_BUCKETS)),
+        case("bandskew_1000000", LISTED, Peer::DuckDb),
+        case("band_20000", BAND, Peer::Flink),
+        case("ineq_20000", INEQUALITIES, Peer::Flink),
+        case("geo_20000", DISTANCE, Peer::Flink),
+    ]
+}
+
+#[derive(Debug, Parser)]
+#[command(about = "Runs Thetis against other engines on the same files")]
+struct Options {
+    /// Folder of the other engines, as benches/peers/install.sh fills it
+    #[arg(long)]
+    peers: PathBuf,
+    /// Folder of the inputs; those that are not there are made
+    #[arg(long)]
+    data: PathBuf,
+    /// Rounds; the median counts
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Inputs; all without it
+    #[arg(long)]
+    only: Vec<String>,
+    /// With Flink, which takes a minute for each case and round
+    #[arg(long)]
+    flink: bool,
+    /// A setting for Thetis, as in 'epoch_rows = 10000'
+    #[arg(long)]
+    set: Vec<String>,
+}
+
+/// Seconds, and what was answered.
+#[derive(Debug, Clone, Default)]
+struct Run {
+    wall: f64,
+    cpu: f64,
+    answer: String,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    std::fs::create_dir_all(&options.data)?;
+    println!("| input | against | Thetis CPU / wall s | other CPU / wall s | ratio CPU | ratio wall |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: |");
+    for case in cases() {
+        let asked = options.only.is_empty() || options.only.iter().any(|only| only == case.input);
+        if asked && (options.flink || !matches!(case.peer, Peer::Flink)) {
+            println!("{}", compare(&case, &options)?);
+        }
+    }
+    Ok(())
+}
+
+fn compare(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
+    let files = inputs::files(&options.data, case.input)?;
+    let rounds = if matches!(case.peer, Peer::Flink) { 1 } else { options.rounds };
+    let (mut own, mut other) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        own.push(thetis(case, &files, options)?);
+        other.push(peer(case, &files, options)?);
+    }
+    if own[0].answer != other[0].answer {
+        return Err(format!("{}: {} is not {}", case.input, own[0].answer, other[0].answer).into());
+    }
+    let (own, other) = (median(own), median(other));
+    let name = match case.peer {
+        Peer::DuckDb => "DuckDB",
+        Peer::DuckDbRewrite(_) => "DuckDB, rewritten to buckets",
+        Peer::Polars => "Polars join_where",
+        Peer::Flink => "Flink SQL",
+    };
+    let listed = if case.query == LISTED { ", listed" } else { "" };
+    let mut line = format!("| {}{listed} | {name} | {:.2} / {:.2} ", case.input, own.cpu, own.wall);
+    write!(line, "| {:.2} / {:.2} ", other.cpu, other.wall)?;
+    write!(line, "| {:.3} | {:.3} |", own.cpu / other.cpu, own.wall / other.wall)?;
+    Ok(line)
+}
+
+/// Wall and CPU each for itself.
+fn median(mut runs: Vec<Run>) -> Run {
+    let middle = runs.len() / 2;
+    runs.sort_by(|a, b| a.cpu.total_cmp(&b.cpu));
+    let cpu = runs[middle].cpu;
+    runs.sort_by(|a, b| a.wall.total_cmp(&b.wall));
+    Run { cpu, ..runs[middle].clone() }
+}
+
+type Files = [(&'static str, PathBuf)];
+
+fn thetis(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
+    let columns = inputs::columns(case.input.split('_').next().unwrap_or_default());
+    let mut sql: String = options.set.iter().map(|setting| format!("SET {setting}; ")).collect();
+    for (table, path) in files {
+        let path = path.display();
+        write!(sql, "CREATE STREAM {table} ({columns}) WITH (connector = 'file', path = '{path}', format = 'csv'); ")?;
+    }
+    sql += case.query;
+    let binary = std::env::current_exe()?.with_file_name("thetis");
+    let mut run = whole(Command::new(binary).args(["--format", "csv", "-c", &sql]))?;
+    // The header, and what definitions say.
+    let rows = run.answer.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit() || c == 'w'));
+    run.answer = rows.filter(|line| !line.starts_with("word")).collect::<Vec<_>>().join("\n");
+    Ok(run)
+}
+
+fn peer(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
+    let python = options.peers.join("bin/python");
+    let path = |path: &Path| path.display().to_string();
+    let tables = || files.iter().map(|(table, file)| format!("{table}={}", path(file)));
+    match case.peer {
+        Peer::DuckDb => timed_inside(Command::new(python).arg(script("run_duckdb.py")).arg(case.query).args(tables())),
+        Peer::DuckDbRewrite(query) => {
+            timed_inside(Command::new(python).arg(script("run_duckdb.py")).arg(query).args(tables()))
+        }
+        Peer::Polars => {
+            let files = files.iter().map(|(_, file)| path(file));
+            timed_inside(Command::new(python).arg(script("run_polars.py")).args(files))
+        }
+        Peer::Flink => {
+            let columns = inputs::columns(case.input.split('_').next().unwrap_or_default());
+            let python = options.peers.join("flink/bin/python");
+            let tables = tables().map(|table| format!("{table}:{columns}"));
+            whole(Command::new(python).arg(script("run_flink.py")).arg(case.query).args(tables))
+        }
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
+}
+
+#[allow(clippy::disallowed_methods, reason = "it is the wall clock that is measured here")]
+/// A command with its start and end, and that of its children.
+fn whole(command: &mut Command) -> Result<Run, Box<dyn Error>> {
+    let used = children_cpu()?;
+    let started = Instant::now();
+    let answer = output(command)?;
+    Ok(Run { wall: started.elapsed().as_secs_f64(), cpu: children_cpu()? - used, answer })
+}
+
+/// A command whose first line has its wall and CPU seconds.
+fn timed_inside(command: &mut Command) -> Result<Run, Box<dyn Error>> {
+    let output = output(command)?;
+    let (first, answer) = output.split_once('\n').ok_or("nothing was printed")?;
+    let (wall, cpu) = first.split_once(' ').ok_or("two times were expected")?;
+    Ok(Run { wall: wall.parse()?, cpu: cpu.parse()?, answer: answer.trim_end().to_owned() })
+}
+
+fn output(command: &mut Command) -> Result<String, Box<dyn Error>> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", output.status).into());
+    }
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}
+
+fn children_cpu() -> Result<f64, nix::Error> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    Ok((used.user_time().num_microseconds() + used.system_time().num_microseconds()) as f64 / 1e6)
+}
