@@ -1,6 +1,8 @@
 //! Aggregates that a cell folds or computes from its pairs, against all pairs: random rows with
 //! deletes, epochs out of order, NULLs, and values at which the fold must give up.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -128,24 +128,19 @@ impl Groups {
     fn intern(&mut self, key: &[u8]) -> u32 {
         let (start, length) = (start_of(key), key.len() as u32);
         let Self { hasher, table, bytes, spans, free, .. } = self;
-        let found = table.entry(
-            hash(hasher, start, key),
-            |slot| {
-                let same = slot.start == start && slot.length == length;
-                same && (key.len() <= 8 || spans[slot.group as usize].of(bytes) == key)
-            },
-            |slot| rehash(hasher, slot, spans, bytes),
-        );
-        match found {
-            Entry::Occupied(entry) => entry.get().group,
-            Entry::Vacant(entry) => {
-                let span = Span { start: bytes.len(), length };
-                bytes.extend_from_slice(key);
-                let group = place(spans, free, span);
-                entry.insert(Slot { start, length, group });
-                group
-            }
+        let hash = hash(hasher, start, key);
+        let known = table.find(hash, |slot| {
+            let same = slot.start == start && slot.length == length;
+            same && (key.len() <= 8 || spans[slot.group as usize].of(bytes) == key)
+        });
+        if let Some(slot) = known {
+            return slot.group;
         }
+        let span = Span { start: bytes.len(), length };
+        bytes.extend_from_slice(key);
+        let group = place(spans, free, span);
+        table.insert_unique(hash, Slot { start, length, group }, |slot| rehash(hasher, slot, spans, bytes));
+        group
     }
 
     /// The number of the key NULL.

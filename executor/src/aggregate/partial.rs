@@ -24,6 +24,7 @@ pub(crate) struct Partial {
     inputs: Inputs,
     key_types: Vec<DataType>,
     open: BTreeMap<Epoch, Table>,
+    closed: Epoch,
     schema: SchemaRef,
 }
 
@@ -38,6 +39,7 @@ impl Partial {
             inputs: Inputs::new(spec)?,
             key_types: key_types(spec, &schema)?,
             open: BTreeMap::new(),
+            closed: Epoch::NONE,
             spec: Arc::clone(spec),
             schema,
         })
@@ -46,7 +48,7 @@ impl Partial {
     /// Adds rows; what has grown too large to be held goes to `out`.
     pub(crate) fn add(&mut self, frame: Frame, out: &mut Vec<Frame>) -> Result<(), ExecError> {
         for frame in self.steps.run(frame)? {
-            let (epoch, inputs) = (frame.epoch, &self.inputs);
+            let (epoch, inputs) = (self.epoch_of(frame.epoch), &self.inputs);
             let table = table_of(&mut self.open, epoch, &self.spec, &self.key_types)?;
             inputs.update(&frame, table)?;
             if table.groups.len() > MOST_GROUPS {
@@ -58,18 +60,28 @@ impl Partial {
 
     /// Adds what was computed elsewhere: `rows` rows of the columns that go out.
     pub(crate) fn add_states(&mut self, epoch: Epoch, columns: &[ArrayRef], rows: usize) -> Result<(), ExecError> {
+        let epoch = self.epoch_of(epoch);
         let table = table_of(&mut self.open, epoch, &self.spec, &self.key_types)?;
         table.merge_states(columns, self.key_types.len(), rows)
+    }
+
+    /// The epoch whose table takes rows of `epoch`: one for all if nobody asks before the end.
+    fn epoch_of(&self, epoch: Epoch) -> Epoch {
+        if self.spec.at_end { Epoch(Epoch::END.0 - 1) } else { epoch }
     }
 
     /// Sends what all epochs up to `epoch` hold.
     pub(crate) fn close(&mut self, epoch: Epoch, out: &mut Vec<Frame>) -> Result<(), ExecError> {
         let closed: Vec<Epoch> = self.open.range(..=epoch).map(|(epoch, _)| *epoch).collect();
-        closed.into_iter().try_for_each(|epoch| self.flush(epoch, out))
+        closed.into_iter().try_for_each(|epoch| self.flush(epoch, out))?;
+        self.closed = epoch;
+        Ok(())
     }
 
     fn flush(&mut self, epoch: Epoch, out: &mut Vec<Frame>) -> Result<(), ExecError> {
         let Some(table) = self.open.remove(&epoch) else { return Ok(()) };
+        // The table of all epochs goes out as part of the first one that is open.
+        let epoch = if self.spec.at_end { Epoch(self.closed.0 + 1) } else { epoch };
         let batch = batch_of(&self.schema, table.states()?, table.groups.len())?;
         for start in (0..batch.num_rows()).step_by(FRAME_ROWS) {
             let rows = FRAME_ROWS.min(batch.num_rows() - start);
@@ -79,8 +91,15 @@ impl Partial {
     }
 
     /// Forgets the epochs after `committed`.
-    pub(crate) fn roll_back(&mut self, committed: Epoch) {
+    ///
+    /// # Errors
+    /// They are not told apart any more.
+    pub(crate) fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
+        if self.spec.at_end && !self.open.is_empty() {
+            return Err(ExecError::Internal("an aggregate of all epochs needs a checkpoint".to_owned()));
+        }
         self.open.retain(|epoch, _| *epoch <= committed);
+        Ok(())
     }
 }
 
@@ -127,8 +146,7 @@ impl Operator for PartialAggregation {
     fn on_commit(&mut self, _epoch: Epoch) {}
 
     fn roll_back(&mut self, committed: Epoch) -> Result<(), ExecError> {
-        self.partial.roll_back(committed);
         self.waiting.clear();
-        Ok(())
+        self.partial.roll_back(committed)
     }
 }

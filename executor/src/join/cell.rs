@@ -390,7 +390,7 @@ impl Operator for Cell {
             // Sums cannot be rolled back; the rows can, and pairs can be listed.
             aggregate.fold = None;
             aggregate.later.retain(|epoch, _| *epoch <= committed);
-            aggregate.partial.roll_back(committed);
+            aggregate.partial.roll_back(committed)?;
             aggregate.waiting.clear();
         }
         for side in Side::BOTH {

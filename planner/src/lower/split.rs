@@ -31,17 +31,20 @@ impl Lowering<'_> {
         let leads_to: Vec<Option<OperatorId>> = (0..self.operators.len() as u32)
             .map(|id| self.edges.iter().find(|edge| edge.from == OperatorId(id)).map(|edge| edge.to))
             .collect();
-        for (operator, deferred) in self.operators.iter_mut().zip(&deferred) {
-            if let OperatorKind::Aggregate(aggregate) = &mut operator.kind {
-                aggregate.at_end = *deferred && !matches!(aggregate.phase, Phase::Partial(_));
-            }
-        }
-        // A first phase in the cells of a join has one second phase.
-        for (operator, next) in self.operators.iter_mut().zip(leads_to) {
-            if let (OperatorKind::Join(join), Some(next)) = (&mut operator.kind, next)
-                && let Some(aggregate) = &mut join.aggregate
-            {
-                aggregate.partial.at_end = deferred[next.0 as usize];
+        // A first phase has one second phase.
+        for ((operator, own), next) in self.operators.iter_mut().zip(&deferred).zip(leads_to) {
+            let of_next = next.is_some_and(|next| deferred[next.0 as usize]);
+            match &mut operator.kind {
+                OperatorKind::Aggregate(aggregate) if matches!(aggregate.phase, Phase::Partial(_)) => {
+                    aggregate.at_end = of_next;
+                }
+                OperatorKind::Aggregate(aggregate) => aggregate.at_end = *own,
+                OperatorKind::Join(join) => {
+                    if let Some(aggregate) = &mut join.aggregate {
+                        aggregate.partial.at_end = of_next;
+                    }
+                }
+                OperatorKind::Source(_) | OperatorKind::Sink(_) => {}
             }
         }
     }
@@ -140,7 +143,8 @@ fn pair_fields(join: &Join) -> impl Iterator<Item = &arrow::datatypes::Field> {
 /// Whether equal values of a key are the same value: floats have two zeros.
 fn has_exact_equality(join: &Join, (left, right): &(ScalarExpr, ScalarExpr)) -> bool {
     let of = |expr, side: Side| {
-        Some(compile(expr, &join.inputs[side.index()]).ok()?.data_type(&join.inputs[side.index()]).ok()?)
+        let schema = &join.inputs[side.index()];
+        compile(expr, schema).and_then(|expr| expr.data_type(schema)).ok()
     };
     match (of(left, Side::Left), of(right, Side::Right)) {
         (Some(left), Some(right)) => left == right && !left.is_floating() && !left.is_nested(),

@@ -80,7 +80,12 @@ impl PlainDecoder {
     /// The columns of whole records; `None` if anything in them is unusual.
     pub(super) fn decode(&mut self, bytes: &[u8], records: &[Record]) -> Option<Vec<ArrayRef>> {
         self.fields.iter_mut().flatten().for_each(Column::clear);
-        let quoted = memchr(self.quote, &bytes[records.first()?.start..records.last()?.end]).is_some();
+        let block = &bytes[records.first()?.start..records.last()?.end];
+        let quoted = memchr(self.quote, block).is_some();
+        // A carriage return ends a record for the general decoder, wherever it stands.
+        if memchr(b'\r', block).is_some() && block.split(|byte| *byte == b'\n').any(has_inner_return) {
+            return None;
+        }
         for (row, record) in records.iter().enumerate() {
             self.record(&bytes[record.start..record.end], row, quoted)?;
         }
@@ -104,13 +109,12 @@ impl PlainDecoder {
                 }
                 field
             } else {
-                let length = rest.iter().position(|byte| *byte == self.delimiter).unwrap_or(rest.len());
+                let length = field_length(rest, self.delimiter);
                 let (field, after) = rest.split_at(length);
                 rest = after;
                 field
             };
             match column {
-                None if field.contains(&b'\r') => return None,
                 None => {}
                 Some(column) if field.is_empty() || field == self.null => column.push_null(row)?,
                 Some(column) => column.push(field, row)?,
@@ -178,9 +182,6 @@ impl Column {
                 _ => return None,
             },
             Kind::Text { bytes, ends } => {
-                if field.contains(&b'\r') {
-                    return None;
-                }
                 bytes.extend_from_slice(field);
                 ends.push(i32::try_from(bytes.len()).ok()?);
             }
@@ -223,6 +224,20 @@ fn primitive<T: ArrowPrimitiveType>(values: &mut Vec<T::Native>, nulls: Option<N
     let capacity = values.len();
     let values = std::mem::replace(values, Vec::with_capacity(capacity));
     Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls))
+}
+
+/// Up to the delimiter, or to the end. Most fields are short.
+fn field_length(rest: &[u8], delimiter: u8) -> usize {
+    let near = rest.len().min(16);
+    rest[..near]
+        .iter()
+        .position(|byte| *byte == delimiter)
+        .unwrap_or_else(|| memchr(delimiter, &rest[near..]).map_or(rest.len(), |length| near + length))
+}
+
+/// A carriage return that is not the line's last byte.
+fn has_inner_return(line: &[u8]) -> bool {
+    memchr(b'\r', line).is_some_and(|at| at + 1 < line.len())
 }
 
 /// Digits, perhaps after a sign.
