@@ -192,7 +192,7 @@ fn peer(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Er
             let columns = inputs::columns(case.input.split('_').next().unwrap_or_default());
             let python = options.peers.join("flink/bin/python");
             let tables = tables().map(|table| format!("{table}:{columns}"));
-            whole(Command::new(python).arg(script("run_flink.py")).arg(case.query).args(tables))
+            timed_inside(Command::new(python).arg(script("run_flink.py")).arg(case.query).args(tables))
         }
     }
 }
@@ -202,7 +202,7 @@ fn script(name: &str) -> PathBuf {
 }
 
 #[allow(clippy::disallowed_methods, reason = "it is the wall clock that is measured here")]
-/// A command with its start and end, and that of its children.
+/// A command with its start and end.
 fn whole(command: &mut Command) -> Result<Run, Box<dyn Error>> {
     let used = children_cpu()?;
     let started = Instant::now();
