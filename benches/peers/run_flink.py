@@ -35,7 +35,14 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 
 query, *tables = sys.argv[1:]
 environment = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
-environment.get_config().set("parallelism.default", "2")
+for setting, value in {
+    "parallelism.default": "2",
+    # Else each pair is a change of the result that goes through Python.
+    "table.exec.mini-batch.enabled": "true",
+    "table.exec.mini-batch.allow-latency": "5 s",
+    "table.exec.mini-batch.size": "1000000",
+}.items():
+    environment.get_config().set(setting, value)
 for table in tables:
     name, rest = table.split("=", 1)
     path, columns = rest.split(":", 1)

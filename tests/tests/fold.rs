@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Decimal256Type, Field, Int64Type, Schema};
 use proptest::prelude::*;
 use thetis_executor::frame::{Epoch, Frame, Units};
@@ -18,8 +18,11 @@ use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{OperatorId, OperatorKind};
 use thetis_planner::{Catalog, Output, Settings, plan};
 
+/// A whole key and a float.
+type Key = (i64, f64);
+
 /// Key, value, weight.
-type Row = (Option<i64>, Option<i64>, i64);
+type Row = (Option<Key>, Option<i64>, i64);
 
 #[derive(Debug, Clone)]
 struct Part {
@@ -29,28 +32,39 @@ struct Part {
 }
 
 /// A condition, the same for two keys, and whether it is folded.
-type Condition = (&'static str, fn(i64, i64) -> bool, bool);
+type Condition = (&'static str, fn(Key, Key) -> bool, bool);
 
-const CONDITIONS: [Condition; 8] = [
-    ("l.k = r.k", |l, r| l == r, true),
-    ("l.k BETWEEN r.k - 2 AND r.k + 3", |l, r| (-2..=3).contains(&(l - r)), true),
-    ("l.k < r.k", |l, r| l < r, true),
-    ("r.k + 1 <= l.k", |l, r| r < l, true),
+const CONDITIONS: [Condition; 12] = [
+    ("l.k = r.k", |l, r| l.0 == r.0, true),
+    ("l.k BETWEEN r.k - 2 AND r.k + 3", |l, r| (-2..=3).contains(&(l.0 - r.0)), true),
+    ("l.k < r.k", |l, r| l.0 < r.0, true),
+    ("r.k + 1 <= l.k", |l, r| r.0 < l.0, true),
     ("l.k - r.k >= 3 AND l.k - r.k <= -3", |_, _| false, true),
     ("l.k >= r.k - 9000000000 AND l.k <= r.k + 9000000000", |_, _| true, true),
-    (
-        "l.k BETWEEN r.k - 2 AND r.k + 3 AND (l.k - r.k) % 2 = 0",
-        |l, r| (-2..=3).contains(&(l - r)) && (l - r) % 2 == 0,
-        false,
-    ),
-    ("l.k <> r.k", |l, r| l != r, false),
+    ("l.k BETWEEN r.k - 2 AND r.k + 3 AND (l.k - r.k) % 2 = 0", |l, r| [-2, 0, 2].contains(&(l.0 - r.0)), false),
+    ("l.k <> r.k", |l, r| l.0 != r.0, false),
+    ("l.x BETWEEN r.x - 0.2 AND r.x + 0.3", |l, r| at_most(r.1 - 0.2, l.1) && at_most(l.1, r.1 + 0.3), true),
+    ("l.x - r.x <= 0.1 AND l.x + 0.1 >= r.x", |l, r| at_most(l.1 - r.1, 0.1) && at_most(r.1, l.1 + 0.1), true),
+    ("l.x > r.x", |l, r| !at_most(l.1, r.1), true),
+    ("r.x <= l.x", |l, r| at_most(r.1, l.1), true),
 ];
+
+/// The order of floats in SQL: zeros are equal, NaN is greater than all.
+fn at_most(a: f64, b: f64) -> bool {
+    a == b || a.total_cmp(&b).is_le()
+}
 
 /// Too large to be summed without a look.
 const LARGE: i64 = 4_000_000_000_000_000_000;
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
-    let key = prop::option::weighted(0.9, -6_i64..6);
+    let float = prop_oneof![
+        20 => (-6_i32..6).prop_map(|n| f64::from(n) * 0.1),
+        10 => (-6_i32..6).prop_map(|n| f64::from(n) / 10.0),
+        3 => Just(-0.0),
+        1 => prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300, f64::MIN_POSITIVE]),
+    ];
+    let key = prop::option::weighted(0.9, (-6_i64..6, float));
     let value = prop_oneof![8 => (-50_i64..50).prop_map(Some), 1 => Just(None), 1 => Just(Some(LARGE))];
     let weight = prop_oneof![4 => Just(1_i64), 2 => Just(-1_i64), 1 => Just(3_i64)];
     let rows = prop::collection::vec((key, value, weight), 1..12);
@@ -65,7 +79,8 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
 }
 
 fn catalog() -> Catalog {
-    let columns = ["k", "v"].map(|name| Field::new(name, DataType::Int64, true));
+    let columns = [("k", DataType::Int64), ("v", DataType::Int64), ("x", DataType::Float64)];
+    let columns = columns.map(|(name, data_type)| Field::new(name, data_type, true));
     let columns = Arc::new(Schema::new(columns.to_vec()));
     let mut catalog = Catalog::default();
     for name in ["l", "r"] {
@@ -77,7 +92,7 @@ fn catalog() -> Catalog {
 }
 
 /// The cell of a query whose inputs can have deletes.
-fn cell(condition: Condition, grouped: bool) -> Box<dyn Operator> {
+fn cell(condition: Condition, grouped: bool) -> (Box<dyn Operator>, [Vec<String>; 2]) {
     let (group, by) = if grouped { ("l.k, ", " GROUP BY l.k") } else { ("", "") };
     let calls = "COUNT(*), COUNT(l.v), SUM(l.v + r.v), AVG(r.v - l.v), SUM(r.v)";
     let sql = format!("SELECT {group}{calls} FROM l JOIN r ON {}{by}", condition.0);
@@ -86,18 +101,28 @@ fn cell(condition: Condition, grouped: bool) -> Box<dyn Operator> {
     let is_join = |kind: &OperatorKind| matches!(kind, OperatorKind::Join(_));
     let position = dag.operators.iter().position(|operator| is_join(&operator.kind)).unwrap();
     let OperatorKind::Join(join) = &mut dag.operators[position].kind else { unreachable!() };
-    join.retracts = [true, true];
+    join.retracts = [!over_floats(condition); 2];
     let aggregate = join.aggregate.as_ref().unwrap();
     // Groups of one side are folded only when they are the key of an equality.
     let expected = condition.2 && (!grouped || !join.equality.is_empty());
     assert_eq!(aggregate.fold.is_some(), expected, "{sql}");
-    operator_for(&dag, OperatorId(position as u32)).unwrap()
+    let names = join.inputs.each_ref().map(|input| input.fields().iter().map(|field| field.name().clone()).collect());
+    (operator_for(&dag, OperatorId(position as u32)).unwrap(), names)
 }
 
-fn frame(part: &Part) -> Frame {
-    let keys: ArrayRef = Arc::new(part.rows.iter().map(|row| row.0).collect::<Int64Array>());
+/// Folds over floats take no deletes.
+fn over_floats(condition: Condition) -> bool {
+    condition.0.contains(".x")
+}
+
+fn frame(part: &Part, columns: &[String]) -> Frame {
+    let keys: ArrayRef = Arc::new(part.rows.iter().map(|row| Some(row.0?.0)).collect::<Int64Array>());
+    let floats: ArrayRef = Arc::new(part.rows.iter().map(|row| Some(row.0?.1)).collect::<Float64Array>());
     let values: ArrayRef = Arc::new(part.rows.iter().map(|row| row.1).collect::<Int64Array>());
-    let batch = RecordBatch::try_from_iter([("k", keys), ("v", values)]).unwrap();
+    let all = [("k", keys), ("v", values), ("x", floats)];
+    // Only what the query reads.
+    let read = all.into_iter().filter(|(name, _)| columns.iter().any(|column| column == name));
+    let batch = RecordBatch::try_from_iter(read).unwrap();
     let zeros = part.rows.len();
     let units = Units { buckets: vec![0; zeros].into(), slices: vec![0; zeros].into() };
     let weights = Some(part.rows.iter().map(|row| row.2).collect());
@@ -145,7 +170,7 @@ fn naive(parts: &[Part], condition: Condition, grouped: bool) -> Totals {
             let sum = |value: Option<i128>| value.map_or([0, 0], |value| [value * weight, weight]);
             let both = l_value.zip(r_value);
             let sums = [both.map(|(l, r)| l + r), both.map(|(l, r)| r - l), r_value].map(sum);
-            let total = totals.entry((l_epoch.max(r_epoch), grouped.then_some(l).flatten())).or_default();
+            let total = totals.entry((l_epoch.max(r_epoch), grouped.then(|| l.map(|l| l.0)).flatten())).or_default();
             let counts = [weight, sum(l_value)[1]];
             total.iter_mut().zip(counts.into_iter().chain(sums.concat())).for_each(|(total, value)| *total += value);
         }
@@ -157,12 +182,15 @@ fn naive(parts: &[Part], condition: Condition, grouped: bool) -> Totals {
 proptest! {
     #[test]
     fn cells_aggregate_all_pairs(
-        parts in parts(), condition in prop::sample::select(CONDITIONS.to_vec()), grouped: bool, closes in prop::collection::vec(any::<bool>(), 12),
+        mut parts in parts(), condition in prop::sample::select(CONDITIONS.to_vec()), grouped: bool, closes in prop::collection::vec(any::<bool>(), 12),
     ) {
-        let mut cell = cell(condition, grouped);
+        if over_floats(condition) {
+            parts.iter_mut().flat_map(|part| &mut part.rows).for_each(|row| row.2 = 1);
+        }
+        let (mut cell, columns) = cell(condition, grouped);
         let mut out = Vec::new();
         for (number, part) in parts.iter().enumerate() {
-            cell.on_frame(part.port, frame(part)).unwrap();
+            cell.on_frame(part.port, frame(part, &columns[usize::from(part.port)])).unwrap();
             while cell.resume(&mut out).unwrap() == Step::Full {}
             // The epochs that nothing more comes of may close.
             let next = parts[number + 1..].iter().map(|part| part.epoch).min().unwrap_or(5);

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array, make_array};
-use arrow::compute::{filter, filter_record_batch, take};
+use arrow::compute::{and, filter, filter_record_batch, take};
 use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::expr::ScalarExpr;
 use thetis_planner::physical::{Join, PairAggregate, Side};
 use thetis_planner::theta::Said;
 
-use super::fold::Fold;
+use super::fold::{Fold, Judge};
 use super::index::{Candidates, Cursor, LocalIndex, Probe, index_for, proves_ranges};
 use super::keys::{KeyMaker, Keys, carried_columns};
 use super::scan::{BlockScan, ScanCursor};
@@ -239,13 +239,14 @@ impl Cell {
         if let Some(aggregate) = &mut self.aggregate
             && let Some(fold) = &mut aggregate.fold
         {
-            if let Some(rows) = fold.rows(side, &frame.batch, frame.weights.as_deref(), &keys, &cell.keys)? {
-                fold.add(side, rows)?;
+            let batch = (&frame.batch, cell.store.len() as u32);
+            if let Some(rows) = fold.rows(side, batch, frame.weights.as_deref(), keys, &cell.keys)? {
                 cell.store.append(&frame)?;
-                return Ok(());
+                return fold.add(side, rows, &PairJudge::new(&self.join, &self.sides, &self.condition));
             }
-            aggregate.stop_folding(frame.epoch)?;
+            aggregate.stop_folding(frame.epoch, &PairJudge::new(&self.join, &self.sides, &self.condition))?;
             Side::BOTH.into_iter().try_for_each(|side| self.reindex(side))?;
+            keys = self.sides[side.index()].keys.keys(&frame.batch)?;
         }
         let cell = &mut self.sides[side.index()];
         let first = cell.store.append(&frame)?;
@@ -285,21 +286,21 @@ impl Aggregated {
     }
 
     /// The pairs that were counted become part of the aggregate of an epoch.
-    fn collect(&mut self, epoch: Epoch) -> Result<(), ExecError> {
+    fn collect(&mut self, epoch: Epoch, judge: &dyn Judge) -> Result<(), ExecError> {
         let Some(fold) = &mut self.fold else { return Ok(()) };
-        let (columns, rows) = fold.take_states()?;
+        let (columns, rows) = fold.take_states(judge)?;
         self.folded = u64::try_from(fold.pairs).unwrap_or(u64::MAX);
         if rows > 0 { self.partial.add_states(epoch, &columns, rows) } else { Ok(()) }
     }
 
-    fn stop_folding(&mut self, epoch: Epoch) -> Result<(), ExecError> {
-        self.collect(epoch)?;
+    fn stop_folding(&mut self, epoch: Epoch, judge: &dyn Judge) -> Result<(), ExecError> {
+        self.collect(epoch, judge)?;
         self.fold = None;
         Ok(())
     }
 
     /// The next frame that was put off and need not wait longer; closes the epochs before.
-    fn next(&mut self) -> Result<Option<(Side, Frame)>, ExecError> {
+    fn next(&mut self, judge: &dyn Judge) -> Result<Option<(Side, Frame)>, ExecError> {
         loop {
             let open = Epoch(self.closed.0.saturating_add(1));
             let first = self.later.first_entry().filter(|entry| self.fold.is_none() || *entry.key() <= open);
@@ -314,7 +315,7 @@ impl Aggregated {
                 return Ok(None);
             }
             if !self.at_end || self.to_close == Epoch::END {
-                self.collect(open)?;
+                self.collect(open, judge)?;
             }
             let next = self.later.keys().next().map_or(self.to_close, |epoch| Epoch(epoch.0 - 1).min(self.to_close));
             self.partial.close(next, &mut self.waiting)?;
@@ -343,7 +344,7 @@ impl Operator for Cell {
     fn resume(&mut self, out: &mut Vec<Frame>) -> Result<Step, ExecError> {
         if self.work.is_none() {
             let Some(aggregate) = &mut self.aggregate else { return Ok(Step::Idle) };
-            let next = aggregate.next()?;
+            let next = aggregate.next(&PairJudge::new(&self.join, &self.sides, &self.condition))?;
             out.append(&mut aggregate.waiting);
             let Some((side, frame)) = next else { return Ok(Step::Idle) };
             self.take(side, frame)?;
@@ -404,6 +405,36 @@ impl Operator for Cell {
 fn pair_schema(join: &Join) -> SchemaRef {
     let fields = join.inputs.iter().flat_map(|schema| schema.fields().iter().cloned());
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// Judges pairs of stored rows.
+struct PairJudge<'a> {
+    left_columns: u32,
+    sides: &'a [CellSide; 2],
+    condition: &'a Condition,
+}
+
+impl<'a> PairJudge<'a> {
+    fn new(join: &Join, sides: &'a [CellSide; 2], condition: &'a Condition) -> Self {
+        Self { left_columns: join.inputs[0].fields().len() as u32, sides, condition }
+    }
+}
+
+impl Judge for PairJudge<'_> {
+    fn judge(&self, side: Side, rows: &[u32], others: &[u32]) -> Result<BooleanArray, ExecError> {
+        let Condition::Candidates { whole: Conjuncts { exprs, columns, schema }, .. } = self.condition else {
+            return Err(ExecError::Internal("a scan has nothing to fold".to_owned()));
+        };
+        let [left, right] = if side == Side::Left { [rows, others] } else { [others, rows] };
+        let column = |column: &u32| match column.checked_sub(self.left_columns) {
+            None => self.sides[0].store.gather(*column as usize, left),
+            Some(column) => self.sides[1].store.gather(column as usize, right),
+        };
+        let columns = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
+        let batch = batch_of(schema, columns, rows.len())?;
+        let all = BooleanArray::from(vec![true; rows.len()]);
+        exprs.iter().try_fold(all, |kept, expr| Ok(and(&kept, &mask(expr, &batch)?)?))
+    }
 }
 
 /// Pairs of the probing frame and the other side's store.

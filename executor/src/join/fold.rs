@@ -16,14 +16,14 @@ mod by_range;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, Decimal256Array, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, Decimal256Array, Int64Array, RecordBatch};
 use arrow::datatypes::{SchemaRef, i256};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::{self, FoldSide, Join, Side};
 
 use self::by_key::ByKey;
 use self::by_range::ByRange;
-use super::keys::{KeyMaker, Keys, RangeKey};
+use super::keys::{KeyMaker, Keys, RangeKey, Ranges};
 use crate::error::ExecError;
 use crate::exact::with_exact_values;
 use crate::steps::{compile_all, evaluate};
@@ -67,7 +67,14 @@ enum RowKeys {
     Nothing,
     /// Columns, for the rows without a NULL.
     Columns(Vec<ArrayRef>),
-    Numbers(Vec<i64>),
+    /// The keys, and the number of the first row in the store.
+    Ranges(Ranges, u32),
+}
+
+/// Looks at pairs by the condition itself: of rows of a side and rows of the other, side by side.
+pub(crate) trait Judge {
+    /// Which pairs match.
+    fn judge(&self, side: Side, rows: &[u32], others: &[u32]) -> Result<BooleanArray, ExecError>;
 }
 
 /// What rows give to a call.
@@ -173,12 +180,13 @@ impl Fold {
     pub(crate) fn rows(
         &self,
         side: Side,
-        batch: &RecordBatch,
+        (batch, first): (&RecordBatch, u32),
         weights: Option<&[i64]>,
-        keys: &Keys,
+        keys: Keys,
         maker: &KeyMaker,
     ) -> Result<Option<Rows>, ExecError> {
-        if !keys.sure {
+        let floats = matches!(keys.ranges.first(), Some(Ranges::Float(..)));
+        if !(keys.sure || floats && keys.wild.is_empty()) {
             return Ok(None);
         }
         let mut weights = weights.map_or_else(|| vec![1; batch.num_rows()], <[i64]>::to_vec);
@@ -191,34 +199,34 @@ impl Fold {
         }
         let keys = match &self.structure {
             Structure::Key(_) => RowKeys::Columns(maker.equality(batch)?),
-            Structure::Range(_) => match keys.ranges.first() {
-                Some(super::keys::Ranges::Exact(numbers)) => RowKeys::Numbers(numbers.clone()),
-                _ => return Ok(None),
+            Structure::Range(_) => match keys.ranges.into_iter().next() {
+                Some(ranges) => RowKeys::Ranges(ranges, first),
+                None => return Ok(None),
             },
         };
         Ok(Some(Rows { keys, weights, calls }))
     }
 
     /// Counts rows against the other side and takes them in, now or with those that come after.
-    pub(crate) fn add(&mut self, side: Side, rows: Rows) -> Result<(), ExecError> {
+    pub(crate) fn add(&mut self, side: Side, rows: Rows, judge: &dyn Judge) -> Result<(), ExecError> {
         match &mut self.structure {
             Structure::Key(sums) => sums.add(side, &rows, &mut self.totals),
-            Structure::Range(sums) => sums.add(side, rows, &mut self.totals),
+            Structure::Range(sums) => sums.add(side, rows, judge, &mut self.totals),
         }
     }
 
     /// Does what was put off.
-    pub(crate) fn flush(&mut self) -> Result<(), ExecError> {
+    fn flush(&mut self, judge: &dyn Judge) -> Result<(), ExecError> {
         if let Structure::Range(sums) = &mut self.structure {
-            sums.flush(&mut self.totals)?;
+            sums.flush(judge, &mut self.totals)?;
         }
         Ok(())
     }
 
     /// The totals since the last call, as the columns of a partial aggregate, with the number of
     /// their rows.
-    pub(crate) fn take_states(&mut self) -> Result<(Vec<ArrayRef>, usize), ExecError> {
-        self.flush()?;
+    pub(crate) fn take_states(&mut self, judge: &dyn Judge) -> Result<(Vec<ArrayRef>, usize), ExecError> {
+        self.flush(judge)?;
         let groups = std::mem::take(&mut self.totals.changed);
         let totals: Vec<Total> =
             groups.iter().map(|group| std::mem::take(&mut self.totals.totals[*group as usize])).collect();

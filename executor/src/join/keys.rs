@@ -42,8 +42,10 @@ pub enum Stripes {
 /// A stripe is at least so many times as wide as the band: fewer stripes to visit, more rows to
 /// look at.
 const WIDTHS_OF_BAND: f64 = 2.0;
-/// Floats beyond so many widths are rounded too much to be told from stripe to stripe.
+/// Floats beyond so many widths are rounded too much to be told from stripe to stripe, and sums of
+/// those beyond the other bound may be infinite.
 const KNOWN_WIDTHS: f64 = 1e12;
+const KNOWN_FLOATS: f64 = 1e300;
 
 impl Stripes {
     /// For a join on two bands without equality keys.
@@ -64,7 +66,7 @@ impl Stripes {
             }
             Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
                 let width = (upper - lower) * WIDTHS_OF_BAND;
-                let known = lower.abs().max(upper.abs()) <= width * KNOWN_WIDTHS;
+                let known = lower.abs().max(upper.abs()) <= KNOWN_FLOATS.min(width * KNOWN_WIDTHS);
                 (width > 0.0 && width.is_finite() && known).then_some(Self::Float { width })
             }
             _ => None,
@@ -83,7 +85,7 @@ impl Stripes {
     fn limit(self) -> f64 {
         match self {
             Self::Exact { .. } => f64::INFINITY,
-            Self::Float { width } => width * KNOWN_WIDTHS,
+            Self::Float { width } => KNOWN_FLOATS.min(width * KNOWN_WIDTHS),
         }
     }
 }
@@ -222,6 +224,16 @@ pub fn slack(key: f64, offset: f64) -> f64 {
 ///
 /// `stored` is the side that is looked into, `error` the bound on the error of its keys.
 pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
+    reach_of(keys, row, bounds, stored, error, false)
+}
+
+/// What it meets for sure, if the bounds are those of the condition: of floats, less than it can
+/// meet.
+pub fn sure_reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
+    reach_of(keys, row, bounds, stored, error, true)
+}
+
+fn reach_of(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64, sure: bool) -> (i64, i64) {
     const ALL: (i64, i64) = (i64::MIN, i64::MAX);
     match (keys, bounds) {
         (Ranges::Exact(keys), Bounds::Exact { lower, upper }) => {
@@ -247,10 +259,15 @@ pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f6
             };
             let offset = lower.unwrap_or(0.0).abs().max(upper.unwrap_or(0.0).abs());
             let slack = slack(key.abs(), offset) + own_error + error;
+            let slack = if sure { -slack } else { slack };
             let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
+            let low_order = finite(low.map(|low| low - slack)).map(float_order);
+            let high_order = finite(high.map(|high| high + slack)).map(float_order);
+            // A bound that is there and cannot be computed admits all, or nothing for sure.
+            let (least, most) = if sure { (i64::MAX, i64::MIN) } else { (i64::MIN, i64::MAX) };
             (
-                finite(low.map(|low| low - slack)).map_or(i64::MIN, float_order),
-                finite(high.map(|high| high + slack)).map_or(i64::MAX, float_order),
+                low_order.unwrap_or(if low.is_none() { i64::MIN } else { least }),
+                high_order.unwrap_or(if high.is_none() { i64::MAX } else { most }),
             )
         }
         (Ranges::Ordered(keys), Bounds::Ordered { lower, upper }) => {

@@ -6,15 +6,18 @@ use std::borrow::Cow;
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
-use super::{Given, RowKeys, Rows, Totals};
+use super::{Given, Judge, RowKeys, Rows, Totals};
 use crate::error::ExecError;
-use crate::join::keys::{Ranges, reach};
-use crate::join::runs::{self, Run, advance, merge_keys};
+use crate::join::keys::{Ranges, reach, sure_reach};
+use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
 
 /// Rows of a side that are sorted together: more when there are many, so that a walk along a long run
 /// does not step over most of it.
 const LEAST_BATCH: usize = 1 << 16;
 const MOST_BATCH: usize = 1 << 19;
+
+/// [`reach`] or [`sure_reach`].
+type Reach = fn(&Ranges, usize, &Bounds, Side, f64) -> (i64, i64);
 
 /// Both sides.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(super) struct ByRange {
     sums: Vec<bool>,
     waiting: [Waiting; 2],
     runs: [Vec<Sums>; 2],
+    /// Bounds on the errors of the keys.
+    errors: [f64; 2],
 }
 
 /// Rows that came and were not counted yet: all after those of the runs, and in an order in which
@@ -38,6 +43,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Sums {
     keys: Vec<i64>,
+    /// Numbers in the store, of keys that are not exact.
+    rows: Option<Vec<u32>>,
     /// Absent when all weights are one.
     weights: Option<Vec<i64>>,
     calls: Vec<CallSums>,
@@ -113,38 +120,50 @@ impl Terms {
 /// Sorted rows that are counted against runs.
 struct Batch {
     keys: Vec<i64>,
-    /// What they reach on the other side.
-    reach: Vec<(i64, i64)>,
+    /// What they reach on the other side, and what of that for sure.
+    reach: Vec<[(i64, i64); 2]>,
+    /// Numbers in the store, where not all that is in reach matches.
+    rows: Option<Vec<u32>>,
     weights: Option<Vec<i64>>,
     calls: Vec<Given>,
 }
 
 impl ByRange {
     pub(super) fn new(bounds: Bounds, sums: &[bool]) -> Self {
-        Self { bounds, sums: sums.to_vec(), waiting: Default::default(), runs: Default::default() }
+        Self { bounds, sums: sums.to_vec(), waiting: Default::default(), runs: Default::default(), errors: [0.0; 2] }
     }
 
-    pub(super) fn add(&mut self, side: Side, rows: Rows, totals: &mut Totals) -> Result<(), ExecError> {
+    pub(super) fn add(
+        &mut self,
+        side: Side,
+        rows: Rows,
+        judge: &dyn Judge,
+        totals: &mut Totals,
+    ) -> Result<(), ExecError> {
+        if let RowKeys::Ranges(ranges, _) = &rows.keys {
+            let error = &mut self.errors[side.index()];
+            *error = error.max(ranges.error());
+        }
         let waiting = &mut self.waiting[side.index()];
         waiting.rows += rows.weights.len();
         waiting.parts.push(rows);
         let known: usize = self.runs[side.other().index()].iter().map(Run::len).sum();
         let enough = (known / 4).clamp(LEAST_BATCH, MOST_BATCH);
-        if waiting.rows >= enough { self.flush_side(side, totals) } else { Ok(()) }
+        if waiting.rows >= enough { self.flush_side(side, judge, totals) } else { Ok(()) }
     }
 
-    pub(super) fn flush(&mut self, totals: &mut Totals) -> Result<(), ExecError> {
-        Side::BOTH.into_iter().try_for_each(|side| self.flush_side(side, totals))
+    pub(super) fn flush(&mut self, judge: &dyn Judge, totals: &mut Totals) -> Result<(), ExecError> {
+        Side::BOTH.into_iter().try_for_each(|side| self.flush_side(side, judge, totals))
     }
 
-    fn flush_side(&mut self, side: Side, totals: &mut Totals) -> Result<(), ExecError> {
+    fn flush_side(&mut self, side: Side, judge: &dyn Judge, totals: &mut Totals) -> Result<(), ExecError> {
         let waiting = std::mem::take(&mut self.waiting[side.index()]);
         if waiting.rows == 0 {
             return Ok(());
         }
-        let batch = Batch::of(waiting, &self.bounds, side)?;
+        let batch = Batch::of(waiting, &self.bounds, side, self.errors[side.other().index()])?;
         for run in &self.runs[side.other().index()] {
-            batch.count(run, totals);
+            batch.count(run, (side, judge), totals)?;
         }
         runs::push(&mut self.runs[side.index()], Sums::of(batch, &self.sums));
         Ok(())
@@ -157,16 +176,17 @@ impl ByRange {
 
 impl Batch {
     /// Sorts what waits. Rows of weight zero are left out.
-    fn of(waiting: Waiting, bounds: &Bounds, side: Side) -> Result<Self, ExecError> {
+    fn of(waiting: Waiting, bounds: &Bounds, side: Side, error: f64) -> Result<Self, ExecError> {
         let mut order: Vec<(i64, u32, u32)> = Vec::with_capacity(waiting.rows);
-        let mut weighted = false;
+        let (mut weighted, mut floats) = (false, false);
         for (number, part) in (0..).zip(&waiting.parts) {
-            let RowKeys::Numbers(keys) = &part.keys else {
+            let RowKeys::Ranges(keys, _) = &part.keys else {
                 return Err(ExecError::Internal("rows without range keys".to_owned()));
             };
+            floats |= matches!(keys, Ranges::Float(..));
             weighted |= part.weights.iter().any(|weight| *weight != 1);
-            let present = keys.iter().zip(0..).filter(|(_, row)| part.weights[*row as usize] != 0);
-            order.extend(present.map(|(key, row)| (*key, number, row)));
+            let present = (0..part.weights.len()).filter(|row| part.weights[*row] != 0);
+            order.extend(present.map(|row| (keys.order(row), number, row as u32)));
         }
         order.sort_unstable_by_key(|(key, ..)| *key);
         let parts = &waiting.parts;
@@ -185,40 +205,87 @@ impl Batch {
         let calls = calls.collect();
         let weights = weighted.then(|| sorted(&|part, row| part.weights[row]));
         let keys: Vec<i64> = order.iter().map(|(key, ..)| *key).collect();
-        let ranges = Ranges::Exact(keys);
-        let reach = (0..order.len()).map(|row| reach(&ranges, row, bounds, side.other(), 0.0)).collect();
-        let Ranges::Exact(keys) = ranges else { return Err(ExecError::Internal("keys are whole".to_owned())) };
-        Ok(Self { keys, reach, weights, calls })
+        let mut reaches = Vec::with_capacity(order.len());
+        let mut rows = Vec::new();
+        for (_, part, row) in &order {
+            let RowKeys::Ranges(ranges, first) = &parts[*part as usize].keys else { continue };
+            let found = |reach: Reach| reach(ranges, *row as usize, bounds, side.other(), error);
+            reaches.push(if floats { [found(reach), found(sure_reach)] } else { [found(reach); 2] });
+            rows.push(first + row);
+        }
+        let (rows, reach) = (floats.then_some(rows), reaches);
+        Ok(Self { keys, reach, rows, weights, calls })
     }
 
     /// Adds the pairs with the rows of a run of the other side.
-    fn count(&self, run: &Sums, totals: &mut Totals) {
+    fn count(&self, run: &Sums, (side, judge): (Side, &dyn Judge), totals: &mut Totals) -> Result<(), ExecError> {
         let (mut from, mut to) = (0, 0);
         let mut spans: Vec<(usize, usize)> = Vec::with_capacity(self.keys.len());
-        for (low, high) in self.reach.iter().copied() {
+        let mut doubts = Doubts::default();
+        for (row, [(low, high), (sure_low, sure_high)]) in self.reach.iter().copied().enumerate() {
             from = advance(run.keys.len(), from, |at| run.keys[at] < low);
             to = advance(run.keys.len(), to.max(from), |at| run.keys[at] <= high);
-            spans.push((from, to));
+            let mut span = (from, to);
+            if let (Some(rows), Some(others)) = (&self.rows, &run.rows) {
+                let sure_from = advance(to, from, |at| run.keys[at] < sure_low);
+                let sure_to = advance(to, sure_from, |at| run.keys[at] <= sure_high);
+                span = (sure_from, sure_to);
+                for doubtful in [(from, sure_from), (sure_to, to)] {
+                    // Rows with the same key match alike.
+                    let mut start = doubtful.0;
+                    for equal in run.keys[doubtful.0..doubtful.1].chunk_by(|a, b| a == b) {
+                        doubts.spans.push((row, (start, start + equal.len())));
+                        doubts.rows.push(rows[row]);
+                        doubts.others.push(others[start]);
+                        start += equal.len();
+                    }
+                }
+            }
+            spans.push(span);
         }
+        let mut counted: Vec<(usize, (usize, usize))> = Vec::new();
+        if !doubts.spans.is_empty() {
+            let matches = judge.judge(side, &doubts.rows, &doubts.others)?;
+            counted = matches.values().set_indices().map(|at| doubts.spans[at]).collect();
+        }
+        let sure = spans.into_iter().enumerate().filter(|(_, (from, to))| from < to);
+        counted.extend(sure);
+        self.add(run, &counted, totals);
+        Ok(())
+    }
+
+    /// Adds the pairs of rows with spans of a run.
+    fn add(&self, run: &Sums, counted: &[(usize, (usize, usize))], totals: &mut Totals) {
         let weight = |row: usize| i128::from(self.weights.as_ref().map_or(1, |weights| weights[row]));
         let matched = |(from, to): (usize, usize)| i128::from(run.weight(from, to));
         let total = totals.of(0);
-        total.pairs += spans.iter().enumerate().map(|(row, span)| weight(row) * matched(*span)).sum::<i128>();
+        total.pairs += counted.iter().map(|(row, span)| weight(*row) * matched(*span)).sum::<i128>();
         for ((given, sums), total) in self.calls.iter().zip(&run.calls).zip(&mut total.calls) {
-            for (row, span) in spans.iter().enumerate().filter(|(_, (from, to))| from < to) {
+            for (row, span) in counted.iter().copied() {
                 let count = given.counts.as_ref().map_or_else(|| weight(row), |counts| i128::from(counts[row]));
-                let matches =
-                    sums.counts.as_ref().map_or_else(|| matched(*span), |sums| i128::from(sums[span.1] - sums[span.0]));
+                let matches = match &sums.counts {
+                    Some(sums) => i128::from(sums[span.1] - sums[span.0]),
+                    None => matched(span),
+                };
                 total.0 += count * matches;
                 if let Some(terms) = &given.terms {
                     total.1 += i128::from(terms[row]) * count * matches;
                 }
                 if let Some(sums) = &sums.terms {
-                    total.1 += sums.sum(*span) * count;
+                    total.1 += sums.sum(span) * count;
                 }
             }
         }
     }
+}
+
+/// Pairs of a row and rows with one key that may match or not.
+#[derive(Default)]
+struct Doubts {
+    spans: Vec<(usize, (usize, usize))>,
+    /// In the store: the row, and one of the others.
+    rows: Vec<u32>,
+    others: Vec<u32>,
 }
 
 impl Sums {
@@ -239,6 +306,7 @@ impl Sums {
         Self {
             calls: batch.calls.iter().zip(sums).map(call).collect(),
             weights: batch.weights.as_ref().map(|weights| prefix_sums(weights.iter().copied())),
+            rows: batch.rows,
             keys: batch.keys,
         }
     }
@@ -251,7 +319,8 @@ impl Sums {
     fn memory(&self) -> usize {
         let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
         let call = |call: &CallSums| words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory);
-        self.keys.capacity() * 8 + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
+        let rows = self.rows.as_ref().map_or(0, |rows| rows.capacity() * 4);
+        self.keys.capacity() * 8 + rows + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
     }
 }
 
@@ -280,6 +349,7 @@ impl Run for Sums {
         Self {
             calls: self.calls.iter().zip(&other.calls).map(call).collect(),
             weights: weighted.then(|| merge_sums(&from_other, &weights(self), &weights(other))),
+            rows: self.rows.as_ref().zip(other.rows.as_ref()).map(|(a, b)| merge_values(&from_other, a, b)),
             keys,
         }
     }

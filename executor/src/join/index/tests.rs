@@ -223,7 +223,7 @@ proptest! {
             let (xs, mut wild) = float_ranges(&keys.iter().map(|key| (key.0, 0.0)).collect::<Vec<_>>(), 0.0);
             let (ys, wild_ys) = float_ranges(&keys.iter().map(|key| (key.1, 0.0)).collect::<Vec<_>>(), 0.0);
             // What is beyond all stripes is wild too.
-            wild_ys.iter().zip(&keys).zip(&mut wild).for_each(|((y, key), wild)| *wild |= y | (key.1.abs() > span * 2e12));
+            wild_ys.iter().zip(&keys).zip(&mut wild).for_each(|((y, key), wild)| *wild |= y | (key.1.abs() > 1e300_f64.min(span * 2e12)));
             ([xs, ys].into_iter().flatten().collect(), wild)
         };
         let stripes = Stripes::of_band(&bounds[1]);
