@@ -37,7 +37,7 @@ pub struct Range {
 }
 
 /// Terms of whole keys are sure up to this size, and up to this divided by half of their number if
-/// there are more than two in both keys together: with a bound of at most [`SURE_BOUND`], no
+/// there are more than two in both keys together: with a bound of at most two thirds of it, no
 /// arithmetic of 64 bits on them overflows.
 pub const SURE: i64 = 3_000_000_000_000_000_000;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Decimal256Type, Field, Int64Type, Schema};
 use proptest::prelude::*;
+use thetis::Driver;
 use thetis_executor::frame::{Epoch, Frame, Units};
 use thetis_executor::operator::{Operator, Step};
 use thetis_executor::query::operator_for;
@@ -17,6 +18,7 @@ use thetis_planner::catalog::{Conflict, Relation, Stream, Volume};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{OperatorId, OperatorKind};
 use thetis_planner::{Catalog, Output, Settings, plan};
+use thetis_tests::{Value, block_on, query, run_all};
 
 /// A whole key and a float.
 type Key = (i64, f64);
@@ -203,4 +205,26 @@ proptest! {
         while cell.resume(&mut out).unwrap() == Step::Full {}
         prop_assert_eq!(emitted(&out, grouped), naive(&parts, condition, grouped), "{}", condition.0);
     }
+}
+
+/// A term is computed for every row of a side, an error is one only for rows that are in a pair.
+#[test]
+fn errors_of_rows_without_a_match_are_none() {
+    block_on(async {
+        let connection = Driver::open("thetis:").unwrap();
+        let statements = [
+            "CREATE TABLE l (k BIGINT, v BIGINT, w BIGINT)",
+            "CREATE TABLE r (k BIGINT)",
+            "INSERT INTO l VALUES (1, 8, 2), (2, 5, 0), (1, 9, 3)",
+            "INSERT INTO r VALUES (1), (1)",
+        ];
+        for statement in statements {
+            run_all(&connection, &[statement.to_owned()]).await;
+        }
+        for condition in ["l.k = r.k", "l.k BETWEEN r.k AND r.k", "l.k <= r.k"] {
+            let sql = format!("SELECT SUM(l.v / l.w) AS s FROM l JOIN r ON {condition}");
+            assert_eq!(query(&connection, &sql).await.unwrap(), [[Value::Text("14".to_owned())]], "{condition}");
+        }
+        assert!(query(&connection, "SELECT SUM(l.v / l.w) AS s FROM l JOIN r ON l.k >= r.k").await.is_err());
+    });
 }

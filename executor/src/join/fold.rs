@@ -65,7 +65,7 @@ pub(crate) struct Rows {
 enum RowKeys {
     #[default]
     Nothing,
-    /// Columns, for the rows without a NULL.
+    /// The columns of the equality keys.
     Columns(Vec<ArrayRef>),
     /// The keys, and the number of the first row in the store.
     Ranges(Ranges, u32),
@@ -194,7 +194,8 @@ impl Fold {
         weights.iter_mut().zip(&keys.null).filter(|(_, null)| **null).for_each(|(weight, _)| *weight = 0);
         let mut calls = Vec::with_capacity(self.calls.len());
         for (terms, sums) in self.calls.iter().zip(&self.sums) {
-            let Some(given) = terms[side.index()].given(batch, &weights, *sums)? else { return Ok(None) };
+            // An error is one only if the row has a match.
+            let Ok(Some(given)) = terms[side.index()].given(batch, &weights, *sums) else { return Ok(None) };
             calls.push(given);
         }
         let keys = match &self.structure {

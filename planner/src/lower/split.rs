@@ -24,7 +24,10 @@ impl Lowering<'_> {
 
     /// Aggregates whose results only the end of the query reads need not tell them before.
     pub(super) fn defer_results(&mut self) {
-        let is_end = |id: OperatorId| matches!(&self.operators[id.0 as usize].kind, OperatorKind::Sink(sink) if matches!(sink.mode, SinkMode::Final { .. }));
+        let is_end = |id: OperatorId| match &self.operators[id.0 as usize].kind {
+            OperatorKind::Sink(sink) => matches!(sink.mode, SinkMode::Final { .. }),
+            _ => false,
+        };
         let deferred: Vec<bool> = (0..self.operators.len() as u32)
             .map(|id| self.edges.iter().filter(|edge| edge.from == OperatorId(id)).all(|edge| is_end(edge.to)))
             .collect();

@@ -31,15 +31,15 @@ pub(super) struct ByRange {
     errors: [f64; 2],
 }
 
-/// Rows that came and were not counted yet: all after those of the runs, and in an order in which
-/// the two sides may be swapped.
+/// Rows that came and are in no run yet. Those of either side are counted when they become one: the
+/// order of the sides makes no difference.
 #[derive(Debug, Default)]
 struct Waiting {
     rows: usize,
     parts: Vec<Rows>,
 }
 
-/// Rows in the order of their keys, or sums of them: `at(i)` is the sum of the first i rows.
+/// A run: keys in their order, and prefix sums of what belongs to them.
 #[derive(Debug, Default)]
 struct Sums {
     keys: Vec<i64>,
