@@ -8,3 +8,4 @@ pub mod keys;
 mod runs;
 pub(crate) mod scan;
 pub mod store;
+pub mod stripes;

@@ -4,27 +4,26 @@
 //! when the second of its rows arrives, whichever that is. A pair's weight is the product of the
 //! weights, its epoch the later of the epochs.
 
-use std::collections::BTreeMap;
+mod aggregated;
+mod pairs;
+
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array, UInt64Array, make_array};
-use arrow::compute::{and, filter, filter_record_batch, take};
-use arrow::datatypes::{Schema, SchemaRef, UInt32Type, UInt64Type};
-use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{Join, PairAggregate, Side};
+use arrow::datatypes::{Schema, SchemaRef};
+use thetis_planner::physical::{Join, Side};
 use thetis_planner::theta::Said;
 
-use super::fold::{Fold, Judge};
+use self::aggregated::Aggregated;
+use self::pairs::{Conjuncts, Found, PairJudge, Pairs};
+use super::fold::Fold;
 use super::index::{Candidates, Cursor, LocalIndex, Probe, index_for, proves_ranges};
 use super::keys::{KeyMaker, Keys, carried_columns};
 use super::scan::{BlockScan, ScanCursor};
 use super::store::Store;
-use crate::aggregate::Partial;
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};
 use crate::operator::{Counted, Operator, Step};
-use crate::steps::{batch_of, compile_all, mask};
+use crate::steps::compile_all;
 
 /// One task of a join.
 #[derive(Debug)]
@@ -56,24 +55,6 @@ struct CellSide {
     keys: KeyMaker,
 }
 
-/// The aggregate of the pairs. Where it is folded, frames of one epoch after the other are taken
-/// in, so that a pair belongs to the epoch of the row that is counted.
-#[derive(Debug)]
-struct Aggregated {
-    partial: Partial,
-    /// Until a row comes that must be looked at pair by pair.
-    fold: Option<Fold>,
-    /// Frames of epochs after the first open one.
-    later: BTreeMap<Epoch, Vec<(Side, Frame)>>,
-    closed: Epoch,
-    to_close: Epoch,
-    /// Nobody asks before the end: what is folded need not be told epoch by epoch.
-    at_end: bool,
-    waiting: Vec<Frame>,
-    /// Pairs that folds counted.
-    folded: u64,
-}
-
 /// How candidates are judged.
 #[derive(Debug)]
 enum Condition {
@@ -86,28 +67,6 @@ enum Condition {
     },
     /// Every stored row is looked at.
     Scan(BlockScan),
-}
-
-/// Conditions over some columns of a pair.
-#[derive(Debug)]
-struct Conjuncts {
-    exprs: Vec<Arc<dyn PhysicalExpr>>,
-    /// The columns that they read.
-    columns: Vec<u32>,
-    schema: SchemaRef,
-}
-
-impl Conjuncts {
-    fn new<'a>(exprs: impl Iterator<Item = &'a ScalarExpr> + Clone, pair: &SchemaRef) -> Result<Self, ExecError> {
-        let mut columns: Vec<u32> = Vec::new();
-        exprs.clone().for_each(|e| e.for_each_column(&mut |column| columns.push(column)));
-        columns.sort_unstable();
-        columns.dedup();
-        let schema = Arc::new(pair.project(&columns.iter().map(|c| *c as usize).collect::<Vec<_>>())?);
-        let narrow = |column: u32| columns.partition_point(|c| *c < column) as u32;
-        let narrowed: Vec<ScalarExpr> = exprs.map(|e| e.map_columns(&narrow)).collect();
-        Ok(Self { exprs: compile_all(&narrowed, &schema)?, columns, schema })
-    }
 }
 
 /// A frame whose probing is not finished.
@@ -262,68 +221,6 @@ impl Cell {
     }
 }
 
-impl Aggregated {
-    fn new(join: &Join, aggregate: &PairAggregate, pairs: &SchemaRef, emitted: SchemaRef) -> Result<Self, ExecError> {
-        Ok(Self {
-            partial: Partial::new(&Arc::new(aggregate.partial.clone()), pairs, emitted)?,
-            fold: aggregate.fold.as_ref().map(|fold| Fold::new(join, fold)).transpose()?,
-            later: BTreeMap::new(),
-            closed: Epoch::NONE,
-            to_close: Epoch::NONE,
-            at_end: aggregate.partial.at_end,
-            waiting: Vec::new(),
-            folded: 0,
-        })
-    }
-
-    /// Puts a frame off if it belongs to an epoch after the first open one.
-    fn put_off(&mut self, side: Side, frame: Frame) -> Option<Frame> {
-        if self.fold.is_none() || self.at_end || frame.epoch.0 <= self.closed.0 + 1 {
-            return Some(frame);
-        }
-        self.later.entry(frame.epoch).or_default().push((side, frame));
-        None
-    }
-
-    /// The pairs that were counted become part of the aggregate of an epoch.
-    fn collect(&mut self, epoch: Epoch, judge: &dyn Judge) -> Result<(), ExecError> {
-        let Some(fold) = &mut self.fold else { return Ok(()) };
-        let (columns, rows) = fold.take_states(judge)?;
-        self.folded = u64::try_from(fold.pairs).unwrap_or(u64::MAX);
-        if rows > 0 { self.partial.add_states(epoch, &columns, rows) } else { Ok(()) }
-    }
-
-    fn stop_folding(&mut self, epoch: Epoch, judge: &dyn Judge) -> Result<(), ExecError> {
-        self.collect(epoch, judge)?;
-        self.fold = None;
-        Ok(())
-    }
-
-    /// The next frame that was put off and need not wait longer; closes the epochs before.
-    fn next(&mut self, judge: &dyn Judge) -> Result<Option<(Side, Frame)>, ExecError> {
-        loop {
-            let open = Epoch(self.closed.0.saturating_add(1));
-            let first = self.later.first_entry().filter(|entry| self.fold.is_none() || *entry.key() <= open);
-            if let Some(mut entry) = first {
-                let next = entry.get_mut().pop();
-                if entry.get().is_empty() {
-                    entry.remove();
-                }
-                return Ok(next);
-            }
-            if self.closed >= self.to_close {
-                return Ok(None);
-            }
-            if !self.at_end || self.to_close == Epoch::END {
-                self.collect(open, judge)?;
-            }
-            let next = self.later.keys().next().map_or(self.to_close, |epoch| Epoch(epoch.0 - 1).min(self.to_close));
-            self.partial.close(next, &mut self.waiting)?;
-            self.closed = next;
-        }
-    }
-}
-
 impl Operator for Cell {
     fn on_frame(&mut self, port: u8, frame: Frame) -> Result<(), ExecError> {
         let side = if port == 0 { Side::Left } else { Side::Right };
@@ -405,197 +302,6 @@ impl Operator for Cell {
 fn pair_schema(join: &Join) -> SchemaRef {
     let fields = join.inputs.iter().flat_map(|schema| schema.fields().iter().cloned());
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// Judges pairs of stored rows.
-struct PairJudge<'a> {
-    left_columns: u32,
-    sides: &'a [CellSide; 2],
-    condition: &'a Condition,
-}
-
-impl<'a> PairJudge<'a> {
-    fn new(join: &Join, sides: &'a [CellSide; 2], condition: &'a Condition) -> Self {
-        Self { left_columns: join.inputs[0].fields().len() as u32, sides, condition }
-    }
-}
-
-impl Judge for PairJudge<'_> {
-    fn judge(&self, side: Side, rows: &[u32], others: &[u32]) -> Result<BooleanArray, ExecError> {
-        let Condition::Candidates { whole: Conjuncts { exprs, columns, schema }, .. } = self.condition else {
-            return Err(ExecError::Internal("a scan has nothing to fold".to_owned()));
-        };
-        let [left, right] = if side == Side::Left { [rows, others] } else { [others, rows] };
-        let column = |column: &u32| match column.checked_sub(self.left_columns) {
-            None => self.sides[0].store.gather(*column as usize, left),
-            Some(column) => self.sides[1].store.gather(column as usize, right),
-        };
-        let columns = columns.iter().map(column).collect::<Result<Vec<_>, _>>()?;
-        let batch = batch_of(schema, columns, rows.len())?;
-        let all = BooleanArray::from(vec![true; rows.len()]);
-        exprs.iter().try_fold(all, |kept, expr| Ok(and(&kept, &mask(expr, &batch)?)?))
-    }
-}
-
-/// Pairs of the probing frame and the other side's store.
-struct Pairs<'a> {
-    work: &'a Work,
-    stored: &'a CellSide,
-    left_columns: usize,
-}
-
-impl Pairs<'_> {
-    /// Keeps the candidates for which all conjuncts hold. `count_only` says that no column of them
-    /// goes out.
-    fn keep(&self, found: &mut Found, conjuncts: &Conjuncts, count_only: bool) -> Result<(), ExecError> {
-        let Conjuncts { exprs, columns, schema } = conjuncts;
-        if found.is_empty() || exprs.is_empty() {
-            return Ok(());
-        }
-        let mut batch = batch_of(schema, self.gather(columns, found)?, found.len())?;
-        let all_alike = count_only && !self.is_weighted() && self.is_of_one_epoch();
-        for (number, conjunct) in exprs.iter().enumerate() {
-            let mask = mask(conjunct, &batch)?;
-            let kept = mask.true_count();
-            if kept == batch.num_rows() {
-                continue;
-            }
-            if all_alike {
-                // Which ones they are makes no difference.
-                found.truncate(kept);
-            } else {
-                found.retain(&mask)?;
-            }
-            if kept == 0 || number + 1 == exprs.len() {
-                break;
-            }
-            batch = filter_record_batch(&batch, &mask)?;
-        }
-        Ok(())
-    }
-
-    fn is_weighted(&self) -> bool {
-        self.work.frame.weights.is_some() || self.stored.store.is_weighted()
-    }
-
-    fn is_of_one_epoch(&self) -> bool {
-        self.stored.store.latest_epoch() <= self.work.frame.epoch
-    }
-
-    /// Some columns of some pairs.
-    fn gather(&self, columns: &[u32], found: &Found) -> Result<Vec<ArrayRef>, ExecError> {
-        columns
-            .iter()
-            .map(|column| {
-                let column = *column as usize;
-                let of_left = column < self.left_columns;
-                let index = if of_left { column } else { column - self.left_columns };
-                if of_left == (self.work.side == Side::Left) {
-                    return Ok(take(self.work.frame.batch.column(index), &found.probes, None)?);
-                }
-                let carried = self.stored.carried.iter().position(|carried| *carried as usize == index);
-                match carried.and_then(|carried| found.carried.get(carried)?.as_ref()) {
-                    Some(values) => {
-                        let data_type = self.stored.store.schema().field(index).data_type().clone();
-                        Ok(make_array(values.to_data().into_builder().data_type(data_type).build()?))
-                    }
-                    None => self.stored.store.gather(index, found.stored.values()),
-                }
-            })
-            .collect()
-    }
-
-    fn emit(&self, found: &Found, columns: &[u32], schema: &SchemaRef, out: &mut Vec<Frame>) -> Result<(), ExecError> {
-        if found.is_empty() {
-            return Ok(());
-        }
-        let (frame, store) = (&self.work.frame, &self.stored.store);
-        let batch = batch_of(schema, self.gather(columns, found)?, found.len())?;
-        let weights: Option<Vec<i64>> = self.is_weighted().then(|| {
-            let pairs = found.probes.values().iter().zip(found.stored.values());
-            pairs.map(|(probe, stored)| frame.weight(*probe as usize) * store.weight(*stored)).collect()
-        });
-        let mut whole = Vec::new();
-        if self.is_of_one_epoch() {
-            whole.push(frame.with_rows(batch, weights.map(Into::into)));
-        } else {
-            self.emit_by_epoch(&batch, weights.as_deref(), found.stored.values(), &mut whole)?;
-        }
-        for frame in whole {
-            for start in (0..frame.rows()).step_by(FRAME_ROWS) {
-                let rows = FRAME_ROWS.min(frame.rows() - start);
-                let weights = frame.weights.as_ref().map(|weights| weights[start..start + rows].into());
-                out.push(frame.with_rows(frame.batch.slice(start, rows), weights));
-            }
-        }
-        Ok(())
-    }
-
-    /// Stored rows of later epochs are there already: the pairs are split by their epochs.
-    fn emit_by_epoch(
-        &self,
-        batch: &RecordBatch,
-        weights: Option<&[i64]>,
-        stored: &[u32],
-        out: &mut Vec<Frame>,
-    ) -> Result<(), ExecError> {
-        let frame = &self.work.frame;
-        let epochs: Vec<Epoch> = stored.iter().map(|row| self.stored.store.epoch(*row).max(frame.epoch)).collect();
-        let mut distinct = epochs.clone();
-        distinct.sort_unstable();
-        distinct.dedup();
-        for epoch in distinct {
-            let mask: BooleanArray = epochs.iter().map(|e| Some(*e == epoch)).collect();
-            let rows = filter_record_batch(batch, &mask)?;
-            let weights = weights.map(|weights| {
-                weights.iter().zip(&epochs).filter(|(_, e)| **e == epoch).map(|(weight, _)| *weight).collect()
-            });
-            out.push(Frame { epoch, ..frame.with_rows(rows, weights) });
-        }
-        Ok(())
-    }
-}
-
-/// Candidates as arrays, which can be handed on without a copy.
-struct Found {
-    probes: UInt32Array,
-    stored: UInt32Array,
-    /// Columns of the stored rows, of those that the index has for all of them.
-    carried: Vec<Option<UInt64Array>>,
-}
-
-impl From<Candidates> for Found {
-    fn from(found: Candidates) -> Self {
-        let pairs = found.len();
-        let carried = found.carried.into_iter();
-        let carried = carried.map(|values| (values.len() == pairs).then(|| values.into())).collect();
-        Self { probes: found.probes.into(), stored: found.stored.into(), carried }
-    }
-}
-
-impl Found {
-    fn len(&self) -> usize {
-        self.probes.len()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.probes.is_empty()
-    }
-
-    fn truncate(&mut self, rows: usize) {
-        self.carried.clear();
-        self.probes = self.probes.slice(0, rows);
-        self.stored = self.stored.slice(0, rows);
-    }
-
-    fn retain(&mut self, mask: &BooleanArray) -> Result<(), ExecError> {
-        self.probes = filter(&self.probes, mask)?.as_primitive::<UInt32Type>().clone();
-        self.stored = filter(&self.stored, mask)?.as_primitive::<UInt32Type>().clone();
-        for values in self.carried.iter_mut().flatten() {
-            *values = filter(&*values, mask)?.as_primitive::<UInt64Type>().clone();
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

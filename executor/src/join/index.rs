@@ -7,7 +7,8 @@ use thetis_planner::physical::{Join, LocalIndexKind, Side};
 use thetis_planner::theta::Bounds;
 
 pub use self::sorted::SortedIndex;
-use super::keys::{KNOWN_RANGES, Keys, Stripes};
+use super::keys::{KNOWN_RANGES, Keys};
+use super::stripes::Stripes;
 
 /// Candidate pairs: positions of probing rows and numbers of stored rows, side by side.
 #[derive(Debug, Default)]

@@ -11,9 +11,10 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef, TimeUnit};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::physical::{Join, LocalIndexKind, Side};
+use thetis_planner::physical::{Join, Side};
 use thetis_planner::theta::{Bounds, IndexKey, Range, SURE, Said};
 
+use super::stripes::{Stripes, stripe_prefix};
 use crate::error::ExecError;
 use crate::exact::with_exact_values;
 use crate::route::hash_rows;
@@ -22,83 +23,6 @@ use crate::steps::{compile_all, evaluate};
 /// Ranges that an index knows at most; it drives its search by the first, or the first two, and
 /// filters by the others.
 pub const KNOWN_RANGES: usize = 3;
-
-/// How a plane of two bands is cut: into stripes of the second key, a little wider than its band,
-/// within which rows are in the order of the first.
-#[derive(Debug, Clone, Copy)]
-pub enum Stripes {
-    /// Of 2^shift numbers.
-    Exact {
-        /// Binary logarithm of the width.
-        shift: u32,
-    },
-    /// Of this width.
-    Float {
-        /// Width.
-        width: f64,
-    },
-}
-
-/// A stripe is at least so many times as wide as the band: fewer stripes to visit, more rows to
-/// look at.
-const WIDTHS_OF_BAND: f64 = 2.0;
-/// Floats beyond so many widths are rounded too much to be told from stripe to stripe, and sums of
-/// those beyond the other bound may be infinite.
-const KNOWN_WIDTHS: f64 = 1e12;
-const KNOWN_FLOATS: f64 = 1e300;
-
-impl Stripes {
-    /// For a join on two bands without equality keys.
-    pub fn of(join: &Join) -> Option<Self> {
-        match (join.local_index(), join.ranges.get(1)) {
-            (LocalIndexKind::Striped, Some(range)) => Self::of_band(&range.bounds),
-            _ => None,
-        }
-    }
-
-    /// For a second key with these bounds, if both are there.
-    pub fn of_band(bounds: &Bounds) -> Option<Self> {
-        match *bounds {
-            Bounds::Exact { lower: Some(lower), upper: Some(upper) } => {
-                let span = i128::from(upper) - i128::from(lower) + 1;
-                let shift = (span.max(1) as f64 * WIDTHS_OF_BAND).log2().ceil();
-                Some(Self::Exact { shift: (shift as u32).min(63) })
-            }
-            Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
-                let width = (upper - lower) * WIDTHS_OF_BAND;
-                let known = lower.abs().max(upper.abs()) <= KNOWN_FLOATS.min(width * KNOWN_WIDTHS);
-                (width > 0.0 && width.is_finite() && known).then_some(Self::Float { width })
-            }
-            _ => None,
-        }
-    }
-
-    /// The stripe of an order number.
-    pub fn stripe(self, order: i64) -> i64 {
-        match self {
-            Self::Exact { shift } => order >> shift,
-            Self::Float { width } => (float_of(order) / width).floor() as i64,
-        }
-    }
-
-    /// Floats beyond this are not known to a stripe.
-    fn limit(self) -> f64 {
-        match self {
-            Self::Exact { .. } => f64::INFINITY,
-            Self::Float { width } => KNOWN_FLOATS.min(width * KNOWN_WIDTHS),
-        }
-    }
-}
-
-/// A stripe as a prefix: in the same order.
-pub fn stripe_prefix(stripe: i64) -> u64 {
-    stripe as u64 ^ (1 << 63)
-}
-
-/// The stripe of a prefix.
-pub fn stripe_of(prefix: u64) -> i64 {
-    (prefix ^ (1 << 63)) as i64
-}
 
 /// The keys of a frame's rows, as one side computes them.
 #[derive(Debug, Default)]

@@ -308,12 +308,6 @@ impl Store {
         *self = kept;
         Ok(())
     }
-
-    /// The buckets of the rows of a chunk; nothing if the join has one bucket.
-    pub fn chunk_buckets(&self, chunk: usize) -> &[u32] {
-        let start = self.chunk_start(chunk) as usize;
-        self.buckets.as_ref().map_or(&[], |buckets| &buckets[start..start + self.chunks[chunk].num_rows()])
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
-use arrow::array::{AsArray, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type};
 use proptest::prelude::*;
+use thetis_planner::expr::ScalarExpr;
 use thetis_planner::layout::Layout;
 use thetis_planner::physical::{Exchange, JoinReport};
 use thetis_planner::sizing::Shape;

@@ -11,8 +11,9 @@ use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
 use super::{Candidates, Cursor, LocalIndex, Probe};
-use crate::join::keys::{Keys, Stripes, reach, stripe_of, stripe_prefix};
+use crate::join::keys::{Keys, reach};
 use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
+use crate::join::stripes::{Stripes, stripe_of, stripe_prefix};
 
 /// Rows of a run that are looked at between two looks at the limit.
 const STRETCH: usize = 4096;

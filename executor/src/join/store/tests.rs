@@ -85,12 +85,10 @@ fn values_of(store: &Store, rows: &[u32]) -> Vec<(Option<i64>, String)> {
 /// All rows, and that the chunks agree with them.
 fn rows_of(store: &Store) -> Vec<Row> {
     let mut start = 0;
-    let mut buckets = Vec::new();
     for (number, chunk) in store.chunks().iter().enumerate() {
         assert_eq!(store.chunk_start(number), start);
         assert!(chunk.num_rows() > 0);
         start += chunk.num_rows() as u32;
-        buckets.extend_from_slice(store.chunk_buckets(number));
     }
     assert_eq!(store.len(), start as usize);
     assert_eq!(store.is_empty(), start == 0);
@@ -104,7 +102,7 @@ fn rows_of(store: &Store) -> Vec<Row> {
             text,
             epoch: store.epoch(*row).0,
             weight: store.weight(*row),
-            bucket: buckets[*row as usize],
+            bucket: store.bucket(*row),
             slice: store.slices[*row as usize],
         })
         .collect();
