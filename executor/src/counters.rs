@@ -151,10 +151,11 @@ impl TaskCounters {
                 stored: join.stored.each_ref().map(get),
                 state_bytes: get(&join.state_bytes),
             }),
-            source: self
-                .source
-                .as_ref()
-                .map(|source| SourceMeasured { bytes: get(&source.bytes), skipped: get(&source.skipped) }),
+            source: self.source.as_ref().map(|source| SourceMeasured {
+                bytes: get(&source.bytes),
+                skipped: get(&source.skipped),
+                left_out: get(&source.left_out),
+            }),
         }
     }
 }

@@ -87,7 +87,7 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                 }
                 let source = SourceTask {
                     stream: source.stream.clone(),
-                    reader: reader_for(source, &own)?,
+                    reader: reader_for(source, &dag.filters(id), &own)?,
                     policy: dag.epochs,
                     constant: matches!(source.spec, SourceSpec::Values(_)),
                     outbox,

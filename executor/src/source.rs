@@ -1,5 +1,6 @@
 //! Sources: what springs read. Files are read in the order of their names.
 
+mod ahead;
 mod csv;
 mod exact;
 mod files;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use thetis_planner::connector::{FileFormat, SourceSpec};
+use thetis_planner::expr::ScalarExpr;
 use thetis_planner::physical::Source;
 
 pub use probe::FileProbe;
@@ -37,6 +39,8 @@ pub struct SourceCounters {
     pub total_bytes: AtomicU64,
     /// Records that could not be read and were skipped.
     pub skipped: AtomicU64,
+    /// Rows that were left out, unread, as no filter needs them.
+    pub left_out: AtomicU64,
     /// The epoch of the source's last row, once all are read; 0 before.
     pub last_epoch: AtomicU64,
     /// Of a table's spring: the last closes, each with the last commit in it.
@@ -75,6 +79,8 @@ impl SourceCounters {
 pub enum Fetched {
     /// Rows, at most [`crate::frame::FRAME_ROWS`].
     Rows(RecordBatch),
+    /// So many rows were left out, as no filter needs them.
+    LeftOut(u64),
     /// Nothing now: ask again after this time.
     Wait(Duration),
     /// The stream has ended.
@@ -95,11 +101,15 @@ pub trait Reader: Send + std::fmt::Debug {
     }
 }
 
-/// The reader for a source.
+/// The reader for a source. `filters` are what each edge out of it keeps.
 ///
 /// # Errors
 /// No such file, a column that is not in it.
-pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box<dyn Reader>, ExecError> {
+pub fn reader_for(
+    source: &Source,
+    filters: &[&[ScalarExpr]],
+    counters: &Arc<SourceCounters>,
+) -> Result<Box<dyn Reader>, ExecError> {
     Ok(match &source.spec {
         SourceSpec::Table(_) => return Err(ExecError::Internal("a stored table has a spring of its own".to_owned())),
         SourceSpec::Values(rows) => Box::new(values::ValuesReader::new(rows, &source.columns)?),
@@ -109,12 +119,13 @@ pub fn reader_for(source: &Source, counters: &Arc<SourceCounters>) -> Result<Box
             counters.total_bytes.store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
             let text = |max_record_bytes| {
                 let (name, counters) = (source.stream.clone(), Arc::clone(counters));
-                Arc::new(text::TextStream { name, on_error: file.on_error, max_record_bytes, counters })
+                let (on_error, readers) = (file.on_error, source.readers as usize);
+                Arc::new(text::TextStream { name, on_error, max_record_bytes, readers, counters })
             };
             let format: Box<dyn Format> = match &file.format {
                 FileFormat::Csv(format) => Box::new(csv::Csv::new(source, format, text(format.max_record_bytes))),
                 FileFormat::Ndjson(format) => Box::new(ndjson::Ndjson::new(source, text(format.max_record_bytes))),
-                FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, counters))),
+                FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, filters, counters)?)),
             };
             Box::new(Files { format, paths: paths.into(), current: None })
         }
@@ -128,8 +139,17 @@ trait Format: Send + std::fmt::Debug {
 
 /// Reads one file.
 trait FileReader: Send + std::fmt::Debug {
-    /// The next rows; `None` at the end.
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError>;
+    /// What comes next; `None` at the end.
+    fn next(&mut self) -> Result<Option<Part>, ExecError>;
+}
+
+/// A part of a file.
+#[derive(Debug)]
+enum Part {
+    /// Rows that were read.
+    Rows(RecordBatch),
+    /// So many were left out.
+    LeftOut(u64),
 }
 
 /// One file after the other.
@@ -144,9 +164,12 @@ impl Reader for Files {
     fn next(&mut self, _: Duration) -> Result<Fetched, ExecError> {
         loop {
             if let Some(file) = &mut self.current
-                && let Some(batch) = file.next()?
+                && let Some(part) = file.next()?
             {
-                return Ok(Fetched::Rows(batch));
+                return Ok(match part {
+                    Part::Rows(batch) => Fetched::Rows(batch),
+                    Part::LeftOut(rows) => Fetched::LeftOut(rows),
+                });
             }
             let Some(path) = self.paths.pop_front() else {
                 return Ok(Fetched::End);

@@ -250,6 +250,14 @@ impl SourceTask {
         loop {
             let batch = match self.fetch()? {
                 Fetched::Rows(batch) => batch,
+                Fetched::LeftOut(rows) => {
+                    if let EpochPolicy::Rows(length) = self.policy {
+                        (epoch, in_epoch) = self.leave_out(rows, length, (epoch, in_epoch)).await?;
+                    }
+                    row += rows;
+                    self.counters.left_out.fetch_add(rows, Ordering::Relaxed);
+                    continue;
+                }
                 Fetched::Wait(time) => {
                     epoch = self.wait(epoch, time).await?;
                     continue;
@@ -271,7 +279,7 @@ impl SourceTask {
                 }
             }
             row += batch.num_rows() as u64;
-            self.counters.rows.store(row, Ordering::Relaxed);
+            self.counters.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
             // Cancelling and the other tasks get their turn, also when nothing was sent.
             self.meter.worked();
             tokio::task::yield_now().await;
@@ -331,6 +339,22 @@ impl SourceTask {
             }
         }
         Ok((epoch, in_epoch))
+    }
+
+    /// Rows that are not read belong to epochs too.
+    async fn leave_out(
+        &mut self,
+        mut rows: u64,
+        length: u64,
+        (mut epoch, mut in_epoch): (Epoch, u64),
+    ) -> Result<(Epoch, u64), ExecError> {
+        while in_epoch + rows >= length {
+            self.granted(epoch).await?;
+            self.outbox.progress(epoch, &mut self.meter).await?;
+            rows -= length - in_epoch;
+            (epoch, in_epoch) = (Epoch(epoch.0 + 1), 0);
+        }
+        Ok((epoch, in_epoch + rows))
     }
 
     /// Epochs cut by rows must be the same in every run, so the spring waits for its grant; the

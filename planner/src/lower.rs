@@ -222,6 +222,8 @@ impl Lowering<'_> {
         let is_table = |stream: &Stream| matches!(stream.spec, SourceSpec::Table(_));
         let follow = output == Output::Changes
             || needed.values().any(|(stream, _)| !is_table(stream) && !stream.spec.is_bounded());
+        // Sources work side by side; what is left of the cores helps them.
+        let readers = (self.settings.parallelism as usize / needed.len().max(1)).max(1) as u32;
         for (name, (stream, mut columns)) in needed {
             if columns.is_empty() && !stream.columns.fields().is_empty() {
                 columns.insert(0);
@@ -233,6 +235,7 @@ impl Lowering<'_> {
                 columns: Arc::clone(&stream.columns),
                 projection,
                 bounded: if is_table(&stream) { !follow } else { stream.spec.is_bounded() },
+                readers: if matches!(stream.spec, SourceSpec::File(_)) { readers } else { 1 },
             };
             let schema = source.schema();
             let follows = is_table(&stream) && follow;
@@ -377,6 +380,7 @@ impl Lowering<'_> {
             columns: Arc::clone(&schema),
             projection: (0..schema.fields().len() as u32).collect(),
             bounded: true,
+            readers: 1,
         };
         let from = self.add(OperatorKind::Source(source), 1, Arc::clone(&schema), false, Some(count));
         Flow {

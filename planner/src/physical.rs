@@ -24,7 +24,10 @@ use crate::theta::{ConditionClass, Range, Said};
 
 mod aggregate;
 
-pub use aggregate::{Aggregate, AggregateCall, AggregateFunction, Fold, FoldCall, FoldSide, PairAggregate, Phase};
+pub use aggregate::{
+    Aggregate, AggregateCall, AggregateFunction, Fold, FoldCall, FoldGroups, FoldKind, FoldSide, PairAggregate, Phase,
+    has_codes,
+};
 
 /// Position of an operator in [`Dag::operators`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -100,6 +103,8 @@ pub struct Source {
     pub projection: Vec<u32>,
     /// The input ends.
     pub bounded: bool,
+    /// Threads that decode parts of its files at a time.
+    pub readers: u32,
 }
 
 impl Source {
@@ -383,6 +388,14 @@ impl Dag {
             OperatorKind::Aggregate(_) => format!("aggregate {id}"),
             OperatorKind::Sink(_) => format!("sink {id}"),
         }
+    }
+
+    /// What each edge out of an operator keeps of its rows, before it does anything else.
+    pub fn filters(&self, id: OperatorId) -> Vec<&[ScalarExpr]> {
+        let edges = self.edges.iter().filter(|edge| edge.from == id);
+        edges
+            .map(|edge| if let Some(Step::Filter(filters)) = edge.steps.first() { filters.as_slice() } else { &[] })
+            .collect()
     }
 
     /// Columns of the rows that the receiver of an edge takes.

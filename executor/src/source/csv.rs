@@ -71,10 +71,16 @@ impl Format for Csv {
             Some(names) => by_name(&path, &names, &self.columns, &self.projection)?,
             None => by_position(&self.columns, &self.projection),
         };
-        let (format, output) = (format.clone(), Arc::clone(&self.output));
-        let plain = PlainDecoder::new(&layout.schema, &layout.columns.read, &format);
-        let decoder = CsvDecoder { plain, decoder: decoder(&layout, &format)?, layout, format, output };
-        Ok(Box::new(TextFile { stream: Arc::clone(&self.stream), path, records, decoder }))
+        let decoder = || {
+            Ok(CsvDecoder {
+                plain: PlainDecoder::new(&layout.schema, &layout.columns.read, format),
+                decoder: decoder(&layout, format)?,
+                layout: layout.clone(),
+                format: format.clone(),
+                output: Arc::clone(&self.output),
+            })
+        };
+        Ok(Box::new(TextFile::new(&self.stream, path, records, decoder)?))
     }
 }
 
@@ -113,10 +119,10 @@ pub(super) fn header<R: std::io::Read>(
     format: &CsvFormat,
 ) -> Result<Option<Vec<String>>, ExecError> {
     let first = records.next(1).map_err(|broken| broken_record(path, broken, format.max_record_bytes))?;
-    let Some(record) = first.first() else {
+    let Some(first) = first else {
         return Ok(None);
     };
-    let bytes = &records.bytes()[record.start..record.end];
+    let bytes = &first.bytes()[first.records[0].start..first.records[0].end];
     if bytes.contains(&0) {
         return Err(failure(path, "is a binary file, not csv", None));
     }

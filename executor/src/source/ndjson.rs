@@ -59,10 +59,16 @@ impl Format for Ndjson {
             Field::new(field.name(), if exact { DataType::Utf8 } else { field.data_type().clone() }, true)
         });
         let read = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let decoder = decoder(&read).map_err(|message| failure(&path, message, None))?;
-        let decoder =
-            NdjsonDecoder { decoder, read, output: Arc::clone(&self.output), not_null: self.not_null.clone() };
-        Ok(Box::new(TextFile { stream: Arc::clone(&self.stream), path, records, decoder }))
+        let place = path.clone();
+        let decoder = || {
+            Ok(NdjsonDecoder {
+                decoder: decoder(&read).map_err(|message| failure(&place, message, None))?,
+                read: Arc::clone(&read),
+                output: Arc::clone(&self.output),
+                not_null: self.not_null.clone(),
+            })
+        };
+        Ok(Box::new(TextFile::new(&self.stream, path, records, decoder)?))
     }
 }
 
@@ -203,11 +209,11 @@ pub(super) fn infer(path: &Path, max: u32, on_error: OnError, sample: u64) -> Re
     let mut last = 0;
     loop {
         match records.next(FRAME_ROWS) {
-            Ok(found) if found.is_empty() => break,
-            Ok(found) => {
-                for record in found {
+            Ok(None) => break,
+            Ok(Some(found)) => {
+                for (line, _) in found.iter() {
                     last = lines.len();
-                    lines.extend_from_slice(&records.bytes()[record.start..record.end]);
+                    lines.extend_from_slice(line);
                 }
             }
             Err(broken) if on_error == OnError::Fail => return Err(broken_record(path, broken, max)),

@@ -13,7 +13,7 @@ use thetis_planner::{PlanError, PlanErrorKind};
 use super::csv::{header, records};
 use super::files::{expand, failure, open, position_of, total_bytes};
 use super::ndjson;
-use super::parquet::builder;
+use super::parquet::metadata;
 use super::records::Records;
 use crate::error::ExecError;
 
@@ -36,7 +36,7 @@ impl SourceProbe for FileProbe {
         let schema = match &file.format {
             FileFormat::Csv(format) => infer_csv(&paths[0], format),
             FileFormat::Ndjson(format) => infer_ndjson(&paths[0], format.max_record_bytes, file.on_error),
-            FileFormat::Parquet => builder(&paths[0]).map(|builder| Arc::clone(builder.schema())),
+            FileFormat::Parquet => metadata(&paths[0]).map(|metadata| Arc::clone(metadata.schema())),
         };
         let schema = schema.map_err(to_plan_error)?;
         let fields = schema.fields().iter().map(|f| Field::new(f.name(), plain_type(f.data_type()), true));
@@ -55,7 +55,7 @@ impl SourceProbe for FileProbe {
         }
         let check = || match &file.format {
             FileFormat::Parquet => {
-                let names: Vec<String> = builder(path)?.schema().fields().iter().map(|f| f.name().clone()).collect();
+                let names: Vec<String> = metadata(path)?.schema().fields().iter().map(|f| f.name().clone()).collect();
                 has_all(path, &names, columns)
             }
             FileFormat::Csv(format) if format.header => {
@@ -89,7 +89,7 @@ impl SourceProbe for FileProbe {
         };
         let rows = match &file.format {
             FileFormat::Parquet => {
-                paths.iter().map(|path| Some(builder(path).ok()?.metadata().file_metadata().num_rows() as f64)).sum()
+                paths.iter().map(|path| Some(metadata(path).ok()?.metadata().file_metadata().num_rows() as f64)).sum()
             }
             FileFormat::Csv(format) => {
                 let found = sampled(&paths[0], |sample| records(sample, format));
@@ -109,11 +109,8 @@ fn sampled(path: &Path, records: impl Fn(Take<File>) -> Records<Take<File>>) -> 
     let length = path.metadata().ok()?.len().min(SAMPLE);
     let mut records = records(open(path).ok()?.take(SAMPLE));
     let mut rows = 0;
-    while let Ok(found) = records.next(10_000) {
-        if found.is_empty() {
-            break;
-        }
-        rows += found.len();
+    while let Ok(Some(found)) = records.next(10_000) {
+        rows += found.records.len();
     }
     Some((rows, length))
 }

@@ -3,12 +3,32 @@
 //! bound.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use memchr::memchr;
 
 const BLOCK: usize = 256 << 10;
 
-/// One record's place in [`Records::bytes`].
+/// Whole records, and the bytes that they point into.
+#[derive(Debug)]
+pub(super) struct Block {
+    bytes: Arc<Vec<u8>>,
+    pub(super) records: Vec<Record>,
+}
+
+impl Block {
+    /// What [`Record`]s point into.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Each record with its line end, and the line on which it starts.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.records.iter().map(|record| (&self.bytes[record.start..record.end], record.line))
+    }
+}
+
+/// One record's place in [`Block::bytes`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) start: usize,
@@ -68,7 +88,10 @@ pub(super) struct Records<R> {
     input: R,
     quoting: Option<Quoting>,
     max_record: usize,
-    buffer: Vec<u8>,
+    /// Blocks that were given out may still hold it: then the next bytes go to another one.
+    buffer: Arc<Vec<u8>>,
+    /// Buffers that nobody holds any more.
+    spare: Vec<Vec<u8>>,
     /// Bytes of the buffer that have been given out.
     taken: usize,
     line: u64,
@@ -96,13 +119,8 @@ impl<R: Read> Records<R> {
     }
 
     fn new(input: R, quoting: Option<Quoting>, max_record: usize) -> Self {
-        let (buffer, taken, line, started, ended, read) = (Vec::new(), 0, 1, false, false, 0);
-        Self { input, quoting, max_record, buffer, taken, line, started, ended, read }
-    }
-
-    /// The bytes that [`Record`]s point into, valid until the next call of [`Self::next`].
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.buffer
+        let (buffer, spare, taken, line) = (Arc::default(), Vec::new(), 0, 1);
+        Self { input, quoting, max_record, buffer, spare, taken, line, started: false, ended: false, read: 0 }
     }
 
     /// Bytes read from the input since the last call.
@@ -110,8 +128,18 @@ impl<R: Read> Records<R> {
         std::mem::take(&mut self.read)
     }
 
-    /// Up to `most` records. Empty at the end of the file.
-    pub(super) fn next(&mut self, most: usize) -> Result<Vec<Record>, Broken> {
+    /// Up to `most` records. None at the end of the file.
+    pub(super) fn next(&mut self, most: usize) -> Result<Option<Block>, Broken> {
+        let records = self.cut(most)?;
+        Ok((!records.is_empty()).then(|| Block { bytes: Arc::clone(&self.buffer), records }))
+    }
+
+    /// Takes back a block that has been read.
+    pub(super) fn recycle(&mut self, block: Block) {
+        self.spare.extend(Arc::into_inner(block.bytes));
+    }
+
+    fn cut(&mut self, most: usize) -> Result<Vec<Record>, Broken> {
         self.start().map_err(Broken::Io)?;
         loop {
             let mut records = Vec::new();
@@ -235,7 +263,7 @@ impl<R: Read> Records<R> {
         if state == State::Quoted {
             return Err(Broken::OpenQuote(self.line));
         }
-        self.buffer.push(b'\n');
+        Arc::make_mut(&mut self.buffer).push(b'\n');
         let record = Record { start: self.taken, end: self.buffer.len(), line: self.line };
         self.taken = self.buffer.len();
         self.line += 1;
@@ -247,18 +275,27 @@ impl<R: Read> Records<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
-        self.buffer.drain(..self.taken);
+        match Arc::get_mut(&mut self.buffer) {
+            Some(buffer) => drop(buffer.drain(..self.taken)),
+            None => {
+                let mut next = self.spare.pop().unwrap_or_default();
+                next.clear();
+                next.extend_from_slice(&self.buffer[self.taken..]);
+                self.buffer = Arc::new(next);
+            }
+        }
         self.taken = 0;
-        let from = self.buffer.len();
+        let buffer = Arc::make_mut(&mut self.buffer);
+        let from = buffer.len();
         // A long record is scanned again after each fill: fills that double keep that linear.
-        self.buffer.resize(from + BLOCK.max(from), 0);
+        buffer.resize(from + BLOCK.max(from), 0);
         let count = loop {
-            match self.input.read(&mut self.buffer[from..]) {
+            match self.input.read(&mut buffer[from..]) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other,
             }
         };
-        self.buffer.truncate(from + *count.as_ref().unwrap_or(&0));
+        buffer.truncate(from + *count.as_ref().unwrap_or(&0));
         let count = count?;
         self.ended = count == 0;
         self.read += count as u64;
@@ -273,16 +310,14 @@ mod tests {
     fn all(text: &str) -> Result<Vec<(String, u64)>, Broken> {
         let mut records = Records::quoted(text.as_bytes(), b',', b'"', 1 << 20);
         let mut all = Vec::new();
-        loop {
-            let next = records.next(2)?;
-            if next.is_empty() {
-                return Ok(all);
-            }
-            for record in next {
-                let text = String::from_utf8_lossy(&records.bytes()[record.start..record.end]);
-                all.push((text.trim_end().to_owned(), record.line));
-            }
+        while let Some(next) = records.next(2)? {
+            all.extend(next.iter().map(|(text, line)| (String::from_utf8_lossy(text).trim_end().to_owned(), line)));
         }
+        Ok(all)
+    }
+
+    fn next(records: &mut Records<&[u8]>) -> Vec<Record> {
+        records.next(10).unwrap().unwrap().records
     }
 
     #[test]
@@ -296,21 +331,21 @@ mod tests {
     #[test]
     fn an_open_quote_is_told_with_its_line_and_can_be_skipped() {
         let mut records = Records::quoted(&b"a\n\"b\nc\nd"[..], b',', b'"', 100);
-        assert_eq!(records.next(10).unwrap().len(), 1);
+        assert_eq!(next(&mut records).len(), 1);
         assert!(matches!(records.next(10), Err(Broken::OpenQuote(2))));
         records.skip_line().unwrap();
-        assert_eq!(records.next(10).unwrap().len(), 1);
-        assert_eq!(records.next(10).unwrap()[0].line, 4);
+        assert_eq!(next(&mut records).len(), 1);
+        assert_eq!(next(&mut records)[0].line, 4);
     }
 
     #[test]
     fn a_long_record_is_bounded() {
         let text = format!("a\n{}\nb\n", "x".repeat(3 << 20));
         let mut records = Records::quoted(text.as_bytes(), b',', b'"', 1 << 20);
-        assert_eq!(records.next(10).unwrap().len(), 1);
+        assert_eq!(next(&mut records).len(), 1);
         assert!(matches!(records.next(10), Err(Broken::TooLong { line: 2, .. })));
         records.skip_line().unwrap();
-        let next = records.next(10).unwrap();
+        let next = next(&mut records);
         assert_eq!((next.len(), next[0].line), (1, 3));
     }
 
@@ -329,12 +364,8 @@ mod tests {
         let text = b"\xef\xbb\xbf{\"a\": \"x}\n \t\r\n\n{}\r\nlast";
         let mut records = Records::lines(Slow(text), 100);
         let mut found = Vec::new();
-        loop {
-            let next = records.next(10).unwrap();
-            if next.is_empty() {
-                break;
-            }
-            found.extend(next.iter().map(|r| (records.bytes()[r.start..r.end].to_vec(), r.line)));
+        while let Some(next) = records.next(10).unwrap() {
+            found.extend(next.iter().map(|(line, number)| (line.to_vec(), number)));
         }
         let expected: [(&[u8], u64); 3] = [(b"{\"a\": \"x}\n", 1), (b"{}\r\n", 4), (b"last\n", 5)];
         assert_eq!(found, expected.map(|(line, number)| (line.to_vec(), number)));

@@ -11,9 +11,10 @@ use arrow::compute::concat_batches;
 use thetis_planner::connector::OnError;
 use tracing::warn;
 
+use super::ahead::Ahead;
 use super::files::failure;
-use super::records::{Broken, Record, Records};
-use super::{FileReader, SourceCounters};
+use super::records::{Block, Broken, Record, Records};
+use super::{FileReader, Part, SourceCounters};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
 
@@ -39,6 +40,8 @@ pub(super) struct TextStream {
     pub(super) name: String,
     pub(super) on_error: OnError,
     pub(super) max_record_bytes: u32,
+    /// Blocks of a file that are decoded at a time.
+    pub(super) readers: usize,
     pub(super) counters: Arc<SourceCounters>,
 }
 
@@ -60,27 +63,47 @@ impl TextStream {
     }
 }
 
-/// One open file.
+/// One open file: cut into blocks of records here, decoded by several readers.
 #[derive(Debug)]
 pub(super) struct TextFile<D> {
-    pub(super) stream: Arc<TextStream>,
-    pub(super) path: PathBuf,
-    pub(super) records: Records<File>,
-    pub(super) decoder: D,
+    stream: Arc<TextStream>,
+    path: Arc<Path>,
+    records: Records<File>,
+    /// Readers without work.
+    idle: Vec<BlockReader<D>>,
+    ahead: Ahead<Decoded<D>>,
+    /// There are no more blocks: the file has ended, or it goes on with this.
+    end: Option<Result<(), ExecError>>,
 }
 
-impl<D: Decode> TextFile<D> {
-    fn decode(&mut self, records: &[Record]) -> Result<Option<RecordBatch>, ExecError> {
+/// Decodes blocks of a file.
+#[derive(Debug)]
+struct BlockReader<D> {
+    stream: Arc<TextStream>,
+    path: Arc<Path>,
+    decoder: D,
+}
+
+/// A reader that is idle again, the block that it has read, and its rows.
+type Decoded<D> = (BlockReader<D>, Block, Result<Option<RecordBatch>, ExecError>);
+
+impl<D: Decode> BlockReader<D> {
+    fn decode(&mut self, block: &Block) -> Result<Option<RecordBatch>, ExecError> {
         let mut batches = Vec::new();
-        self.decode_into(records, &mut batches)?;
+        self.decode_into(block.bytes(), &block.records, &mut batches)?;
         Ok(match batches.as_slice() {
             [] | [_] => batches.pop(),
             [first, ..] => Some(concat_batches(&first.schema(), &batches)?),
         })
     }
 
-    fn decode_into(&mut self, records: &[Record], batches: &mut Vec<RecordBatch>) -> Result<(), ExecError> {
-        let message = match self.decoder.decode(self.records.bytes(), records) {
+    fn decode_into(
+        &mut self,
+        bytes: &[u8],
+        records: &[Record],
+        batches: &mut Vec<RecordBatch>,
+    ) -> Result<(), ExecError> {
+        let message = match self.decoder.decode(bytes, records) {
             Ok(batch) => {
                 batches.extend(batch);
                 return Ok(());
@@ -89,35 +112,77 @@ impl<D: Decode> TextFile<D> {
         };
         self.decoder.renew()?;
         if let [record] = records {
-            return self.stream.bad_record(ExecError::Record { path: self.path.clone(), line: record.line, message });
+            let path = self.path.to_path_buf();
+            return self.stream.bad_record(ExecError::Record { path, line: record.line, message });
         }
         let (first, second) = records.split_at(records.len() / 2);
-        self.decode_into(first, batches)?;
-        self.decode_into(second, batches)
+        self.decode_into(bytes, first, batches)?;
+        self.decode_into(bytes, second, batches)
     }
 }
 
-impl<D: Decode> FileReader for TextFile<D> {
-    fn next(&mut self) -> Result<Option<RecordBatch>, ExecError> {
+impl<D: Decode + 'static> TextFile<D> {
+    /// # Errors
+    /// `decoder` cannot make one.
+    pub(super) fn new(
+        stream: &Arc<TextStream>,
+        path: PathBuf,
+        records: Records<File>,
+        decoder: impl Fn() -> Result<D, ExecError>,
+    ) -> Result<Self, ExecError> {
+        // What a pipe has sent must not wait for its next bytes.
+        let ahead = Ahead::new(if path.is_file() { stream.readers } else { 1 });
+        let path: Arc<Path> = path.into();
+        let reader = || {
+            let (stream, path) = (Arc::clone(stream), Arc::clone(&path));
+            Ok(BlockReader { stream, path, decoder: decoder()? })
+        };
+        let idle = (0..ahead.most()).map(|_| reader()).collect::<Result<_, ExecError>>()?;
+        Ok(Self { stream: Arc::clone(stream), path, records, idle, ahead, end: None })
+    }
+
+    /// The next records; `None` at the end.
+    fn cut(&mut self) -> Result<Option<Block>, ExecError> {
         loop {
             let next = self.records.next(FRAME_ROWS);
             self.stream.counters.add_bytes(self.records.take_read());
-            match next {
-                Ok(records) if records.is_empty() => return Ok(None),
-                Ok(records) => {
-                    if let Some(batch) = self.decode(&records)? {
-                        return Ok(Some(batch));
-                    }
+            let broken = match next {
+                Ok(block) => return Ok(block),
+                Err(broken) => broken_record(&self.path, broken, self.stream.max_record_bytes),
+            };
+            if matches!(broken, ExecError::Source { .. }) {
+                return Err(broken);
+            }
+            self.stream.bad_record(broken)?;
+            let skipped = self.records.skip_line();
+            skipped.map_err(|error| failure(&*self.path, "cannot be read", Some(error)))?;
+        }
+    }
+}
+
+impl<D: Decode + 'static> FileReader for TextFile<D> {
+    fn next(&mut self) -> Result<Option<Part>, ExecError> {
+        loop {
+            while self.end.is_none()
+                && self.ahead.has_room()
+                && let Some(mut reader) = self.idle.pop()
+            {
+                match self.cut() {
+                    Ok(Some(block)) => self.ahead.start(move || {
+                        let decoded = reader.decode(&block);
+                        (reader, block, decoded)
+                    }),
+                    Ok(None) => self.end = Some(Ok(())),
+                    Err(error) => self.end = Some(Err(error)),
                 }
-                Err(broken) => {
-                    let error = broken_record(&self.path, broken, self.stream.max_record_bytes);
-                    if matches!(error, ExecError::Source { .. }) {
-                        return Err(error);
-                    }
-                    self.stream.bad_record(error)?;
-                    let skipped = self.records.skip_line();
-                    skipped.map_err(|error| failure(&self.path, "cannot be read", Some(error)))?;
-                }
+            }
+            let Some((reader, block, decoded)) = self.ahead.take() else {
+                return self.end.take().unwrap_or(Ok(())).map(|()| None);
+            };
+            self.idle.push(reader);
+            self.records.recycle(block);
+            if let Some(batch) = decoded? {
+                return Ok(Some(Part::Rows(batch)));
             }
         }
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::measured::{EdgeMeasured, JoinMeasured, Measured, TaskMeasured};
 use super::range::range_text;
 use crate::Plan;
-use crate::connector::SourceSpec;
+use crate::connector::{FileFormat, SourceSpec};
 use crate::expr::ScalarExpr;
 use crate::layout::{Layout, Partitioning};
 use crate::physical::{
@@ -78,13 +78,16 @@ pub(super) struct SourceFacts {
     pub(super) reads: Reads,
     /// Names of the columns that are read.
     pub(super) columns: Vec<String>,
+    /// Row groups for which none of these can be true are left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) needs: Vec<String>,
     pub(super) bounded: bool,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "connector", rename_all = "snake_case")]
 pub(super) enum Reads {
-    File { format: &'static str, path: String },
+    File { format: &'static str, path: String, readers: u32 },
     Generator { rows: Option<u64>, text: String },
     Values { rows: usize },
     Table { follows: bool },
@@ -283,6 +286,8 @@ pub(super) struct TaskRun {
     pub(super) bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) skipped: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) left_out: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -325,7 +330,7 @@ pub(super) fn describe(plan: &Plan, verbose: bool, measured: Option<&Measured>) 
 
 fn operator_facts(dag: &Dag, id: OperatorId, operator: &Operator, measured: Option<&Measured>) -> OperatorFacts {
     let (kind, facts) = match &operator.kind {
-        OperatorKind::Source(source) => ("source", Facts::Source(source_facts(source))),
+        OperatorKind::Source(source) => ("source", Facts::Source(source_facts(source, &dag.filters(id)))),
         OperatorKind::Join(join) => ("join", Facts::Join(Box::new(join_facts(join)))),
         OperatorKind::Aggregate(aggregate) => {
             ("aggregate", Facts::Aggregate(aggregate_facts(aggregate, &operator.schema, &operator_columns(dag, id))))
@@ -362,6 +367,7 @@ fn task_run(task: &TaskMeasured) -> TaskRun {
         state_bytes: task.join.map(|join| join.state_bytes),
         bytes: task.source.map(|source| source.bytes),
         skipped: task.source.map(|source| source.skipped),
+        left_out: task.source.map(|source| source.left_out).filter(|rows| *rows > 0),
     }
 }
 
@@ -378,16 +384,24 @@ fn texts(exprs: &[ScalarExpr], columns: &[String]) -> Vec<String> {
     exprs.iter().map(|expr| expr.display(columns)).collect()
 }
 
-fn source_facts(source: &Source) -> SourceFacts {
+fn source_facts(source: &Source, filters: &[&[ScalarExpr]]) -> SourceFacts {
+    let columns: Vec<String> =
+        source.projection.iter().map(|c| source.columns.field(*c as usize).name().clone()).collect();
+    let by_groups = matches!(&source.spec, SourceSpec::File(file) if file.format == FileFormat::Parquet);
+    let prunes = by_groups && filters.iter().all(|filters| !filters.is_empty());
+    let needs = filters.iter().filter(|_| prunes).map(|filters| texts(filters, &columns).join(" AND "));
     SourceFacts {
+        needs: needs.collect(),
         stream: source.stream.clone(),
         reads: match &source.spec {
-            SourceSpec::File(file) => Reads::File { format: file.format.name(), path: file.path.clone() },
+            SourceSpec::File(file) => {
+                Reads::File { format: file.format.name(), path: file.path.clone(), readers: source.readers }
+            }
             SourceSpec::Generator(generator) => Reads::Generator { rows: generator.rows, text: generator.to_string() },
             SourceSpec::Values(rows) => Reads::Values { rows: rows.len() },
             SourceSpec::Table(_) => Reads::Table { follows: !source.bounded },
         },
-        columns: source.projection.iter().map(|c| source.columns.field(*c as usize).name().clone()).collect(),
+        columns,
         bounded: source.bounded,
     }
 }

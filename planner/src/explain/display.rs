@@ -20,7 +20,8 @@ impl OperatorFacts {
 impl Display for Reads {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Self::File { format, path } => write!(f, "{format} {path}"),
+            Self::File { format, path, readers: 1 } => write!(f, "{format} {path}"),
+            Self::File { format, path, readers } => write!(f, "{format} {path}, by {readers} readers"),
             Self::Generator { text, .. } => f.write_str(text),
             Self::Values { rows } => write!(f, "{rows} constant rows"),
             Self::Table { follows: false } => f.write_str("the stored table as it is now"),
@@ -51,7 +52,12 @@ impl Display for IndexFacts {
         let (range, others) = match self.ranges.as_slice() {
             [] => ("", String::new()),
             [range] => (range.as_str(), String::new()),
-            [range, others @ ..] => (range.as_str(), format!(", filtered by {}", others.join(", "))),
+            [range, others @ ..] if self.kind == IndexKind::Striped => {
+                (range.as_str(), format!(", filtered by {}", others.join(", ")))
+            }
+            [range, others @ ..] => {
+                (range.as_str(), format!(" or by what selects more, filtered by {}", others.join(", ")))
+            }
         };
         match self.kind {
             IndexKind::Striped => write!(f, "stripes, sorted by {range}{others}"),
@@ -168,7 +174,8 @@ impl Display for TaskRun {
         match (self.bytes, self.skipped) {
             (Some(bytes), Some(skipped)) => {
                 let (bytes, skipped) = (several(bytes, "byte"), several(skipped, "record"));
-                write!(f, "{rows_in} read ({bytes}, {skipped} skipped)")?;
+                let left_out = self.left_out.map(|rows| format!(", {} left out", several(rows, "row")));
+                write!(f, "{rows_in} read ({bytes}, {skipped} skipped{})", left_out.unwrap_or_default())?;
             }
             _ => write!(f, "{rows_in} in ({})", several(self.frames_in, "frame"))?,
         }

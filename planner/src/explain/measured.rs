@@ -59,6 +59,8 @@ pub struct SourceMeasured {
     pub bytes: u64,
     /// Records that could not be read and were skipped.
     pub skipped: u64,
+    /// Rows that were left out unread, as no filter needs them.
+    pub left_out: u64,
 }
 
 /// What an edge has carried.
@@ -105,6 +107,10 @@ impl JoinMeasured {
 
 impl SourceMeasured {
     fn and(self, other: Self) -> Self {
-        Self { bytes: self.bytes + other.bytes, skipped: self.skipped + other.skipped }
+        Self {
+            bytes: self.bytes + other.bytes,
+            skipped: self.skipped + other.skipped,
+            left_out: self.left_out + other.left_out,
+        }
     }
 }

@@ -63,8 +63,11 @@ fn run_of(plan: &Plan) -> Measured {
             stored: [40, 2],
             state_bytes: 4_200,
         }),
-        source: matches!(operator.kind, OperatorKind::Source(_))
-            .then_some(SourceMeasured { bytes: 12_345, skipped: 1 }),
+        source: matches!(operator.kind, OperatorKind::Source(_)).then_some(SourceMeasured {
+            bytes: 12_345,
+            skipped: 1,
+            left_out: 0,
+        }),
     };
     let operators = plan.dag.operators.iter();
     Measured {
@@ -119,7 +122,7 @@ fn json_has_the_facts_as_typed_fields() {
     assert_eq!(source["expected_rows"], 1_000.0);
     assert_eq!(
         source["source"],
-        json!({ "stream": "r", "connector": "file", "format": "csv", "path": "data/r.csv",
+        json!({ "stream": "r", "connector": "file", "format": "csv", "path": "data/r.csv", "readers": 2,
                 "columns": ["k", "v"], "bounded": true })
     );
     let facts = &join["join"];

@@ -45,6 +45,9 @@ fn write_operator(operator: &OperatorFacts, out: &mut String) {
     match &operator.facts {
         Facts::Source(source) => {
             let _ = writeln!(out, "  reads: {}\n  columns: {}", source.reads, source.columns.join(", "));
+            if !source.needs.is_empty() {
+                let _ = writeln!(out, "  needs: row groups that may have {}", source.needs.join(", or "));
+            }
         }
         Facts::Join(join) => write_join(join, out),
         Facts::Aggregate(aggregate) => write_aggregate(aggregate, out),

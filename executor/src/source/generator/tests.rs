@@ -40,7 +40,14 @@ fn source(columns: Vec<(DataType, Distribution)>, nulls: f64, rows: Option<u64>,
     let columns = columns.into_iter().map(|(_, values)| GeneratedColumn { values, nulls }).collect();
     let spec = GeneratorSpec { rows, rows_per_second: None, seed: 7, columns };
     let bounded = rows.is_some();
-    Source { stream: "g".to_owned(), spec: SourceSpec::Generator(spec), columns: schema, projection, bounded }
+    Source {
+        stream: "g".to_owned(),
+        spec: SourceSpec::Generator(spec),
+        columns: schema,
+        projection,
+        bounded,
+        readers: 1,
+    }
 }
 
 fn generator(source: &Source, rate: Option<f64>) -> Generator {
@@ -58,6 +65,7 @@ fn all(generator: &mut Generator, mut steps: impl Iterator<Item = Duration>) -> 
                 assert!((1..=FRAME_ROWS).contains(&batch.num_rows()));
                 batches.push(batch);
             }
+            Fetched::LeftOut(_) => panic!("a generator leaves nothing out"),
             Fetched::Wait(time) => now += time,
             Fetched::End => return concat_batches(&generator.output, &batches).unwrap(),
         }

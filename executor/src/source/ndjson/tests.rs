@@ -12,7 +12,8 @@ fn source(path: &Path, on_error: OnError, fields: Vec<Field>) -> Source {
     let projection = (0..fields.len() as u32).collect();
     let format = FileFormat::Ndjson(NdjsonFormat { max_record_bytes: 1 << 16 });
     let spec = SourceSpec::File(FileSpec { path: path.display().to_string(), format, on_error });
-    Source { stream: "t".to_owned(), spec, columns: Arc::new(Schema::new(fields)), projection, bounded: true }
+    let columns = Arc::new(Schema::new(fields));
+    Source { stream: "t".to_owned(), spec, columns, projection, bounded: true, readers: 1 }
 }
 
 /// The rows as texts, and how many records were skipped.
@@ -21,7 +22,7 @@ fn read(bytes: &[u8], on_error: OnError, fields: Vec<Field>) -> Result<(Vec<Vec<
     let path = folder.path().join("t.ndjson");
     std::fs::write(&path, bytes).unwrap();
     let counters = Arc::new(SourceCounters::default());
-    let mut reader = reader_for(&source(&path, on_error, fields), &counters)?;
+    let mut reader = reader_for(&source(&path, on_error, fields), &[], &counters)?;
     let mut rows = Vec::new();
     while let Fetched::Rows(batch) = reader.next(Duration::ZERO)? {
         rows.extend((0..batch.num_rows()).map(|row| {
