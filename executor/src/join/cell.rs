@@ -216,6 +216,9 @@ impl Cell {
         if let Some(index) = &mut cell.index {
             index.insert(&keys, first);
         }
+        if let Some(index) = &mut self.sides[side.other().index()].index {
+            index.observe(&keys);
+        }
         self.work = Some(Work { side, frame, keys, cursor: Cursor::default(), scan: ScanCursor::default() });
         Ok(())
     }

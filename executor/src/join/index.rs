@@ -77,6 +77,9 @@ pub trait LocalIndex: Send + std::fmt::Debug {
     /// Adds the rows `first ..` of the store, which have these keys.
     fn insert(&mut self, keys: &Keys, first: u32);
 
+    /// Looks at what rows ask for before they probe: an index may change its own order.
+    fn observe(&mut self, _keys: &Keys) {}
+
     /// Adds candidates to `out` from `cursor` on, until it has `limit` of them.
     fn probe(&self, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe;
 

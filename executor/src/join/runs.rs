@@ -5,6 +5,8 @@
 //! Probes come sorted too, and walk along a run. Measured against a grid of cells in hash tables, a
 //! B-tree and a plain tree of two runs, see `docs/performance.md`.
 
+use std::ops::Range;
+
 /// A run is merged with the one before until that is so many times as long.
 const RATIO: usize = 4;
 
@@ -69,7 +71,30 @@ pub(super) fn advance(rows: usize, from: usize, before: impl Fn(usize) -> bool) 
         low += step;
         step *= 2;
     }
-    let mut high = rows.min(low + step - 1);
+    partition(low, rows.min(low + step - 1), before)
+}
+
+/// The first position of `rows` that is not `before`, if all after it are not either: looked for in
+/// growing steps in both directions from `near`.
+pub(super) fn seek(rows: Range<usize>, near: usize, before: impl Fn(usize) -> bool) -> usize {
+    let near = near.clamp(rows.start, rows.end);
+    if near == rows.start || before(near - 1) {
+        return advance(rows.end, near, before);
+    }
+    let (mut low, mut high, mut step) = (rows.start, near - 1, 1);
+    while high - rows.start >= step {
+        if before(high - step) {
+            low = high - step + 1;
+            break;
+        }
+        high -= step;
+        step *= 2;
+    }
+    partition(low, high, before)
+}
+
+/// The first position of `low ..= high` that is not `before`, which all before it are.
+fn partition(mut low: usize, mut high: usize, before: impl Fn(usize) -> bool) -> usize {
     while low < high {
         let middle = low + (high - low) / 2;
         if before(middle) {
@@ -125,6 +150,17 @@ mod tests {
             let from = from.min(keys.len());
             let expected = (from..keys.len()).find(|at| keys[*at] >= bound).unwrap_or(keys.len());
             prop_assert_eq!(advance(keys.len(), from, |at| keys[at] < bound), expected);
+        }
+
+        #[test]
+        fn seeking_finds_the_first_from_anywhere(
+            mut keys in prop::collection::vec(-20_i64..20, 0..60), part in (0_usize..60, 0_usize..60), near in 0_usize..70, bound in -22_i64..22,
+        ) {
+            keys.sort_unstable();
+            let (a, b) = (part.0.min(keys.len()), part.1.min(keys.len()));
+            let rows = a.min(b)..a.max(b);
+            let expected = rows.clone().find(|at| keys[*at] >= bound).unwrap_or(rows.end);
+            prop_assert_eq!(seek(rows, near, |at| keys[at] < bound), expected);
         }
     }
 }

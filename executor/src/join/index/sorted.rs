@@ -1,18 +1,27 @@
-//! Rows in the order of a range key, within each hash of equality keys or each stripe of a second
-//! band, with the other keys that a range asks for beside them.
+//! Rows in the order of a range key, within each hash of equality keys, each stripe of a second band,
+//! or each class of rows whose second key is about as far from the first.
 //!
 //! ```text
 //! stripe of y   rows by x                      a probe looks, in each stripe that its band of y
 //!     7         .  . ...   . .[.. .  .].  .    touches, at the rows between two x; what is in reach
 //!     8         . .  .   ..  .[ .. .. ] ..     of y too is a candidate
+//!
+//! class b - a   intervals a..b by a            a point t looks, in each class, at the intervals that
+//!     3         .  .[ . ] .  .  .. .   .       begin before it and not longer before than the
+//!     4         . [ .. . ] .. .  .    . ..     longest of the class
 //! ```
+//!
+//! Which of several ranges makes the order is found out by what rows ask for.
+
+mod run;
 
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
+use self::run::{Filters, SortedRun, class, difference};
 use super::{Candidates, Cursor, LocalIndex, Probe};
 use crate::join::keys::{Keys, reach};
-use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
+use crate::join::runs::{self, Run};
 use crate::join::stripes::{Stripes, stripe_of, stripe_prefix};
 
 /// Rows of a run that are looked at between two looks at the limit.
@@ -31,122 +40,61 @@ pub struct SortedIndex {
     errors: Vec<f64>,
     /// Rows that were inserted, with those that have a NULL key.
     rows: u32,
+    /// The range that makes the order.
+    pub(super) driver: usize,
+    /// How much each range selects.
+    selected: Selected,
 }
 
-/// A prefix and an order number.
-type Place = (u64, i64);
-
-#[derive(Debug)]
-struct SortedRun {
-    /// Absent when there are neither equality keys nor stripes.
-    prefixes: Option<Vec<u64>>,
-    keys: Vec<i64>,
-    rows: Vec<u32>,
-    /// The order numbers of the other keys.
-    others: Vec<Vec<i64>>,
-    /// [`Keys::carried`].
-    carried: Vec<Vec<u64>>,
+/// Of stored rows that were held against probing ones, how many each range selected.
+#[derive(Debug, Default)]
+struct Selected {
+    looked: u64,
+    by_range: Vec<u64>,
 }
 
-impl Run for SortedRun {
-    fn len(&self) -> usize {
-        self.keys.len()
-    }
+/// What is sampled of a probing frame and of the longest run.
+const SAMPLED_PROBES: usize = 16;
+const SAMPLED_ROWS: usize = 64;
+/// Pairs that were looked at before the order is changed; then what was seen counts half.
+const ENOUGH: u64 = 1 << 14;
+/// Another range must select so many times less.
+const CLEARLY: u64 = 2;
 
-    fn merge(&self, other: &Self) -> Self {
-        let (prefixes, keys, second) = match (&self.prefixes, &other.prefixes) {
-            (Some(a), Some(b)) => {
-                let places = |prefixes: &[u64], keys: &[i64]| {
-                    prefixes.iter().copied().zip(keys.iter().copied()).collect::<Vec<Place>>()
-                };
-                let (places, second) = merge_keys(&places(a, &self.keys), &places(b, &other.keys));
-                let (prefixes, keys) = places.into_iter().unzip();
-                (Some(prefixes), keys, second)
-            }
-            _ => {
-                let (keys, second) = merge_keys(&self.keys, &other.keys);
-                (None, keys, second)
-            }
-        };
-        let others = self.others.iter().zip(&other.others).map(|(a, b)| merge_values(&second, a, b));
-        let carried = self.carried.iter().zip(&other.carried);
-        let carried = carried.map(|(a, b)| match a.is_empty() || b.is_empty() {
-            true => Vec::new(),
-            false => merge_values(&second, a, b),
-        });
-        Self {
-            others: others.collect(),
-            carried: carried.collect(),
-            rows: merge_values(&second, &self.rows, &other.rows),
-            prefixes,
-            keys,
-        }
-    }
-}
-
-impl SortedRun {
-    /// The positions from `from` on that lie between two places.
-    fn span(&self, from: (usize, usize), prefix: u64, (low, high): (i64, i64)) -> (usize, usize) {
-        let (keys, rows) = (self.keys.as_slice(), self.keys.len());
-        match &self.prefixes {
-            None => {
-                let start = advance(rows, from.0, |at| keys[at] < low);
-                (start, advance(rows, from.1.max(start), |at| keys[at] <= high))
-            }
-            Some(prefixes) => {
-                let start = advance(rows, from.0, |at| (prefixes[at], keys[at]) < (prefix, low));
-                (start, advance(rows, from.1.max(start), |at| (prefixes[at], keys[at]) <= (prefix, high)))
-            }
-        }
-    }
-
-    /// Adds the rows `from .. to` that are in reach of the others.
-    fn list(&self, (from, to): (usize, usize), row: usize, reach: &[(i64, i64)], out: &mut Candidates) {
-        let first = out.len();
-        if self.others.is_empty() {
-            out.stored.extend_from_slice(&self.rows[from..to]);
-            for (values, carried) in out.carried.iter_mut().zip(&self.carried) {
-                values.extend_from_slice(carried.get(from..to).unwrap_or_default());
-            }
-        } else {
-            out.stored.resize(first + to - from, 0);
-            let mut found = first;
-            out.places.resize(to - from, 0);
-            for at in from..to {
-                // Written in any case, kept if it is in reach: no branch to guess.
-                out.stored[found] = self.rows[at];
-                out.places[found - first] = at as u32;
-                let inside = |(keys, (low, high)): (&Vec<i64>, &(i64, i64))| (*low <= keys[at]) & (keys[at] <= *high);
-                found += usize::from(self.others.iter().zip(reach).all(inside));
-            }
-            out.stored.truncate(found);
-            for (values, carried) in
-                out.carried.iter_mut().zip(&self.carried).filter(|(_, carried)| !carried.is_empty())
-            {
-                values.extend(out.places[..found - first].iter().map(|at| carried[*at as usize]));
-            }
-        }
-        out.probes.resize(out.stored.len(), row as u32);
-    }
-}
-
-/// What the rows of a frame can meet, in the order of [`Keys::order`].
+/// What the rows of a frame can meet.
 #[derive(Debug)]
 pub(super) struct FrameReach {
-    /// Order numbers of the first key.
-    spans: Vec<(i64, i64)>,
+    /// The rows, in the order in which they walk along the runs: [`Keys::order`] if absent.
+    order: Option<Vec<u32>>,
+    /// Order numbers, of each range and row.
+    reaches: Vec<Vec<(i64, i64)>>,
     /// The stripes that a row touches, counted from its own.
     stripes: Vec<(i64, i64)>,
     /// Those that any row touches.
     passes: Vec<i64>,
 }
 
+impl FrameReach {
+    fn order<'a>(&'a self, keys: &'a Keys) -> &'a [u32] {
+        self.order.as_deref().unwrap_or(&keys.order)
+    }
+}
+
 impl SortedIndex {
     /// An empty index of the rows of `stored`, for ranges with these bounds, the first of which
-    /// makes the order, and with these stripes of the second.
+    /// makes the order at first, and with these stripes of the second.
     pub fn new(stored: Side, bounds: &[Bounds], stripes: Option<Stripes>) -> Self {
-        let errors = vec![0.0; bounds.len()];
-        Self { stored, bounds: bounds.to_vec(), stripes, runs: Vec::new(), wild: Vec::new(), errors, rows: 0 }
+        Self {
+            stored,
+            bounds: bounds.to_vec(),
+            stripes,
+            runs: Vec::new(),
+            wild: Vec::new(),
+            errors: vec![0.0; bounds.len()],
+            rows: 0,
+            driver: 0,
+            selected: Selected { looked: 0, by_range: vec![0; bounds.len()] },
+        }
     }
 
     /// What a row that is not wild can meet by the range `range`.
@@ -154,56 +102,80 @@ impl SortedIndex {
         reach(&keys.ranges[range], row, &self.bounds[range], self.stored, self.errors[range])
     }
 
+    /// The order of a frame's rows by prefix and driving key.
+    fn order(&self, keys: &Keys) -> Option<Vec<u32>> {
+        (self.driver != 0).then(|| {
+            let mut order = keys.order.clone();
+            let range = &keys.ranges[self.driver];
+            order.sort_unstable_by_key(|row| (keys.prefix(*row as usize), range.order(*row as usize), *row));
+            order
+        })
+    }
+
     /// What the rows of a frame reach, row by row in their order.
     fn frame_reach(&self, keys: &Keys) -> FrameReach {
-        let rows = || keys.order.iter().map(|row| *row as usize);
-        let spans = rows().map(|row| self.reach(keys, row, 0)).collect();
-        let Some(stripes) = self.stripes else {
-            return FrameReach { spans, stripes: Vec::new(), passes: vec![0] };
+        let order = self.order(keys);
+        let rows = || order.as_deref().unwrap_or(&keys.order).iter().map(|row| *row as usize);
+        let reach_of = |range| rows().map(|row| self.reach(keys, row, range)).collect::<Vec<_>>();
+        let reaches: Vec<_> = (0..self.bounds.len()).map(reach_of).collect();
+        let Some(cut) = self.stripes else {
+            return FrameReach { order, reaches, stripes: Vec::new(), passes: Vec::new() };
         };
-        let touched = |row| {
-            let (own, (low, high)) = (stripe_of(keys.prefix(row)), self.reach(keys, row, 1));
-            (stripes.stripe(low).saturating_sub(own), stripes.stripe(high).saturating_sub(own))
+        let touched = |(row, (low, high)): (usize, &(i64, i64))| {
+            let own = stripe_of(keys.prefix(row));
+            (cut.stripe(*low).saturating_sub(own), cut.stripe(*high).saturating_sub(own))
         };
-        let stripes: Vec<(i64, i64)> = rows().map(touched).collect();
+        let stripes: Vec<(i64, i64)> = rows().zip(&reaches[1]).map(touched).collect();
         let mut passes = Vec::new();
         for pass in stripes.iter().flat_map(|(low, high)| *low..=*high) {
             if let Err(place) = passes.binary_search(&pass) {
                 passes.insert(place, pass);
             }
         }
-        FrameReach { spans, stripes, passes }
+        FrameReach { order, reaches, stripes, passes }
     }
 
-    /// Walks along a run with the rows of a frame, in the stripe that is so many after that of each.
+    /// Walks along a run with the rows of a frame: in one of its groups, or in the stripe that is so
+    /// many after that of each row.
     fn walk(
         &self,
         run: &SortedRun,
-        (keys, frame, pass): (&Keys, &FrameReach, i64),
+        (keys, frame): (&Keys, &FrameReach),
         cursor: &mut Cursor,
         limit: usize,
         out: &mut Candidates,
     ) -> Probe {
-        let mut reaches = vec![(0, 0); self.bounds.len() - 1];
-        while let Some(row) = keys.order.get(cursor.row) {
+        let order = frame.order(keys);
+        let pass = frame.passes.get(cursor.pass);
+        let group = &run.groups[if pass.is_some() { 0 } else { cursor.pass }];
+        let filtered = self.bounds.len() > 1 && (pass.is_some() || !group.is_exact());
+        let mut filters = Filters::new();
+        while let Some(row) = order.get(cursor.row) {
             let row = *row as usize;
-            let prefix = match self.stripes {
-                None => keys.prefix(row),
-                Some(_) => {
+            let (prefix, reach) = match pass {
+                None => {
+                    (keys.prefixes.as_ref().map(|prefixes| prefixes[row]), group.narrowed(&frame.reaches, cursor.row))
+                }
+                Some(pass) => {
                     let (low, high) = frame.stripes[cursor.row];
-                    if !(low..=high).contains(&pass) {
+                    if !(low..=high).contains(pass) {
                         cursor.row += 1;
                         continue;
                     }
-                    stripe_prefix(stripe_of(keys.prefix(row)).saturating_add(pass))
+                    let stripe = stripe_of(keys.prefix(row)).saturating_add(*pass);
+                    (Some(stripe_prefix(stripe)), frame.reaches[0][cursor.row])
                 }
             };
-            let span = run.span(cursor.span, prefix, frame.spans[cursor.row]);
+            if reach.0 > reach.1 {
+                cursor.row += 1;
+                continue;
+            }
+            let span = run.span(cursor.span, (group.rows.clone(), prefix), reach);
             cursor.span = span;
-            if span.0 < span.1 {
-                for (i, reach) in reaches.iter_mut().enumerate() {
-                    *reach = self.reach(keys, row, i + 1);
-                }
+            if filtered && span.0 < span.1 {
+                let others = (0..self.bounds.len()).filter(|range| *range != self.driver);
+                filters.clear();
+                filters.extend(others.map(|range| (range, frame.reaches[range][cursor.row])));
             }
             let mut at = span.0 + cursor.entry;
             while at < span.1 {
@@ -212,7 +184,7 @@ impl SortedIndex {
                     return Probe::Full;
                 }
                 let to = span.1.min(at + STRETCH.min(limit - out.len()));
-                run.list((at, to), row, &reaches, out);
+                run.list((at, to), row, &filters, out);
                 at = to;
             }
             cursor.entry = 0;
@@ -242,11 +214,53 @@ impl SortedIndex {
         }
         Probe::Done
     }
+
+    /// Sorts all rows anew, by the keys of another range.
+    pub(super) fn drive_by(&mut self, driver: usize) {
+        self.driver = driver;
+        let runs = std::mem::take(&mut self.runs);
+        self.runs = runs.into_iter().map(|run| self.sorted(SortedRun { driver, ..run }, false)).collect();
+    }
+
+    /// Puts rows in the order of a run; they may be `in_order` but for their classes.
+    fn sorted(&self, mut run: SortedRun, in_order: bool) -> SortedRun {
+        // A band says enough by itself.
+        let one_sided = self.bounds.len() > 1 && !self.bounds[run.driver].is_numeric_band();
+        let hashed = run.prefixes.is_some() && !run.classed;
+        run.classed = self.stripes.is_none() && one_sided && !hashed;
+        if in_order && !run.classed {
+            run.group();
+            return run;
+        }
+        if !hashed {
+            run.prefixes = None;
+        }
+        if run.classed {
+            let other = usize::from(run.driver == 0);
+            let differences =
+                run.keys().iter().zip(&run.ranges[other]).map(|(key, other)| class(difference(*other, *key)));
+            run.prefixes = Some(differences.collect());
+        }
+        let place =
+            |at: u32| (run.prefixes.as_ref().map_or(0, |prefixes| prefixes[at as usize]), run.keys()[at as usize]);
+        let mut order: Vec<u32> = (0..run.len() as u32).collect();
+        order.sort_by_key(|at| place(*at));
+        let words = |values: &Vec<u64>| if values.is_empty() { Vec::new() } else { arranged(values, &order) };
+        let mut sorted = SortedRun {
+            prefixes: run.prefixes.as_ref().map(words),
+            carried: run.carried.iter().map(words).collect(),
+            ranges: run.ranges.iter().map(|keys| arranged(keys, &order)).collect(),
+            rows: arranged(&run.rows, &order),
+            groups: Vec::new(),
+            ..run
+        };
+        sorted.group();
+        sorted
+    }
 }
 
-/// Values in the order of a run; none if there are none.
-fn arranged(values: &[u64], order: &[u32]) -> Vec<u64> {
-    if values.is_empty() { Vec::new() } else { order.iter().map(|row| values[*row as usize]).collect() }
+fn arranged<T: Copy>(values: &[T], order: &[u32]) -> Vec<T> {
+    order.iter().map(|at| values[*at as usize]).collect()
 }
 
 impl LocalIndex for SortedIndex {
@@ -257,16 +271,50 @@ impl LocalIndex for SortedIndex {
         self.rows = first + keys.rows as u32;
         let wild = (0..keys.wild.len()).filter(|row| keys.is_wild(*row) && !keys.is_null(*row));
         self.wild.extend(wild.map(|row| first + row as u32));
+        if keys.order.is_empty() {
+            return;
+        }
         let order = || keys.order.iter().map(|row| *row as usize);
-        let others = keys.ranges[1..].iter().map(|range| order().map(|row| range.order(row)).collect());
+        let carried = |values: &Vec<u64>| if values.is_empty() { Vec::new() } else { arranged(values, &keys.order) };
         let run = SortedRun {
-            prefixes: keys.prefixes.as_ref().map(|prefixes| order().map(|row| prefixes[row]).collect()),
-            keys: order().map(|row| keys.ranges[0].order(row)).collect(),
+            prefixes: keys.prefixes.as_ref().map(|prefixes| arranged(prefixes, &keys.order)),
+            ranges: keys.ranges.iter().map(|range| order().map(|row| range.order(row)).collect()).collect(),
+            driver: self.driver,
             rows: keys.order.iter().map(|row| first + row).collect(),
-            others: others.collect(),
-            carried: keys.carried.iter().map(|values| arranged(values, &keys.order)).collect(),
+            carried: keys.carried.iter().map(carried).collect(),
+            ..SortedRun::default()
         };
+        let run = self.sorted(run, self.driver == 0);
         runs::push(&mut self.runs, run);
+    }
+
+    fn observe(&mut self, keys: &Keys) {
+        let Some(run) = self.runs.first().filter(|_| self.bounds.len() > 1 && self.stripes.is_none()) else { return };
+        let probes = keys.order.iter().step_by(keys.order.len() / SAMPLED_PROBES + 1).map(|row| *row as usize);
+        let mut looked = 0;
+        let mut found = vec![0; self.bounds.len()];
+        for row in probes {
+            let stored = (0..run.len()).step_by(run.len() / SAMPLED_ROWS + 1);
+            looked += stored.len() as u64;
+            for (range, found) in found.iter_mut().enumerate() {
+                let (low, high) = self.reach(keys, row, range);
+                let keys = &run.ranges[range];
+                *found += stored.clone().filter(|at| (low..=high).contains(&keys[*at])).count() as u64;
+            }
+        }
+        self.selected.looked += looked;
+        self.selected.by_range.iter_mut().zip(found).for_each(|(all, found)| *all += found);
+        if self.selected.looked < ENOUGH {
+            return;
+        }
+        let by_range = &self.selected.by_range;
+        let best = (0..by_range.len()).min_by_key(|range| by_range[*range]).unwrap_or(self.driver);
+        let change = by_range[best].saturating_mul(CLEARLY) < by_range[self.driver];
+        self.selected.looked /= 2;
+        self.selected.by_range.iter_mut().for_each(|found| *found /= 2);
+        if change {
+            self.drive_by(best);
+        }
     }
 
     fn probe(&self, keys: &Keys, cursor: &mut Cursor, limit: usize, out: &mut Candidates) -> Probe {
@@ -276,8 +324,9 @@ impl LocalIndex for SortedIndex {
         }
         let frame = cursor.reach.take().unwrap_or_else(|| self.frame_reach(keys));
         while let Some(run) = self.runs.get(cursor.run) {
-            while let Some(pass) = frame.passes.get(cursor.pass) {
-                if self.walk(run, (keys, &frame, *pass), cursor, limit, out) == Probe::Full {
+            let passes = if self.stripes.is_some() { frame.passes.len() } else { run.groups.len() };
+            while cursor.pass < passes {
+                if self.walk(run, (keys, &frame), cursor, limit, out) == Probe::Full {
                     cursor.reach = Some(frame);
                     return Probe::Full;
                 }
@@ -290,12 +339,6 @@ impl LocalIndex for SortedIndex {
     }
 
     fn memory(&self) -> usize {
-        let run = |run: &SortedRun| {
-            let prefixes = run.prefixes.as_ref().map_or(0, |prefixes| prefixes.capacity() * 8);
-            let others: usize = run.others.iter().map(|other| other.capacity() * 8).sum();
-            let carried: usize = run.carried.iter().map(|values| values.capacity() * 8).sum();
-            prefixes + run.keys.capacity() * 8 + run.rows.capacity() * 4 + others + carried
-        };
-        self.runs.iter().map(run).sum::<usize>() + self.wild.capacity() * 4
+        self.runs.iter().map(SortedRun::memory).sum::<usize>() + self.wild.capacity() * 4
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use proptest::prelude::*;
 
 use super::*;
-use crate::join::keys::Ranges;
+use crate::join::keys::{Ranges, reach};
 
 /// Prefix, range key, whether the row has a NULL key.
 type Row<K> = (u64, K, bool);
@@ -185,7 +185,7 @@ proptest! {
     fn several_ranges_find_exactly_what_is_in_reach(
         case in cases([-30_i64..30, -30_i64..30, -30_i64..30].boxed()),
         side in side(), low in -9_i64..9, high in -9_i64..9, y in -9_i64..9, to_y in -9_i64..9,
-        least in prop::option::of(-9_i64..9),
+        least in prop::option::of(-9_i64..9), driver in 0_usize..3,
     ) {
         let exact = |lower, upper| Bounds::Exact { lower, upper };
         let bounds = [exact(Some(low), Some(high)), exact(Some(y), Some(to_y)), exact(least, None)];
@@ -203,12 +203,61 @@ proptest! {
             // Nothing else is found: whole keys need no further look.
             let mut index = SortedIndex::new(side, &bounds, stripes);
             index.insert(&keys_of(&case.stored, false, stripes, &ranges), 0);
+            if stripes.is_none() {
+                index.drive_by(driver);
+            }
             let (probing, mut found) = (keys_of(&case.probing, false, stripes, &ranges), Candidates::default());
             index.probe(&probing, &mut Cursor::default(), usize::MAX, &mut found);
             for (probe, stored) in found.probes.iter().zip(&found.stored) {
                 prop_assert!(matches(case.stored[*stored as usize].1, case.probing[*probe as usize].1));
             }
         }
+    }
+
+    /// Intervals hold points, or begin before and end after others; whichever end makes the order.
+    #[test]
+    fn two_inequalities_find_exactly_what_is_in_reach(
+        case in cases((integer(), integer()).boxed()), side in side(), drivers in (0_usize..2, 0_usize..2),
+        bounds in (integer(), integer()), point: bool,
+    ) {
+        let bounds = [
+            Bounds::Exact { lower: Some(bounds.0), upper: None },
+            Bounds::Exact { lower: None, upper: Some(bounds.1) },
+        ];
+        let ranges = |keys: Vec<(i64, i64)>| {
+            let second = keys.iter().map(|key| if point { key.0 } else { key.1 }).collect();
+            (vec![Ranges::Exact(keys.iter().map(|key| key.0).collect()), Ranges::Exact(second)], Vec::new())
+        };
+        let mut index = SortedIndex::new(side, &bounds, None);
+        let (first, second) = case.stored.split_at(case.split.min(case.stored.len()));
+        let keys = |rows: &[Row<(i64, i64)>]| keys_of(rows, case.prefixed, None, &ranges);
+        index.insert(&keys(first), 0);
+        index.drive_by(drivers.0);
+        index.insert(&keys(second), first.len() as u32);
+        index.drive_by(drivers.1);
+        let (probing, mut found, mut cursor) = (keys(&case.probing), BTreeSet::new(), Cursor::default());
+        loop {
+            let mut out = Candidates::default();
+            let probe = index.probe(&probing, &mut cursor, case.limit, &mut out);
+            found.extend(out.probes.iter().copied().zip(out.stored.iter().copied()));
+            if probe == Probe::Done {
+                break;
+            }
+        }
+        let mut expected = BTreeSet::new();
+        for (p, probe) in case.probing.iter().enumerate() {
+            for (s, stored) in case.stored.iter().enumerate() {
+                let in_reach = (0..2).all(|range| {
+                    let [own, other] = [probe.1, stored.1].map(|key| if range == 0 || point { key.0 } else { key.1 });
+                    let (low, high) = reach(&Ranges::Exact(vec![own]), 0, &bounds[range], side, 0.0);
+                    (low..=high).contains(&other)
+                });
+                if in_reach && !probe.2 && !stored.2 && (!case.prefixed || probe.0 == stored.0) {
+                    expected.insert((p as u32, s as u32));
+                }
+            }
+        }
+        prop_assert_eq!(found, expected);
     }
 
     #[test]
@@ -272,7 +321,31 @@ proptest! {
 
     #[test]
     fn float_order_is_the_order_of_floats(a in float(), b in float()) {
-        use crate::join::keys::float_order;
+        use crate::exact::float_order;
         prop_assert_eq!(float_order(a).cmp(&float_order(b)), a.total_cmp(&b));
+    }
+}
+
+/// The order follows what rows ask for, back and forth.
+#[test]
+fn the_range_that_selects_most_makes_the_order() {
+    let bounds = [Bounds::Exact { lower: Some(0), upper: None }; 2];
+    let frame = |keys: &dyn Fn(i64) -> (i64, i64)| {
+        let keys: Vec<Row<(i64, i64)>> = (0..500).map(|row| (0, keys(row), false)).collect();
+        keys_of(&keys, false, None, &|keys: Vec<(i64, i64)>| {
+            let of = |key: fn(&(i64, i64)) -> i64| Ranges::Exact(keys.iter().map(key).collect());
+            (vec![of(|key| key.0), of(|key| key.1)], Vec::new())
+        })
+    };
+    let mut index = SortedIndex::new(Side::Left, &bounds, None);
+    index.insert(&frame(&|row| (row, row * 7 % 500)), 0);
+    for (asked, driver) in [((0, 490), 1), ((490, 0), 0), ((250, 250), 0)] {
+        let probing = frame(&|_| asked);
+        (0..200).for_each(|_| index.observe(&probing));
+        assert_eq!(index.driver, driver, "{asked:?}");
+        let mut found = Candidates::default();
+        index.probe(&probing, &mut Cursor::default(), usize::MAX, &mut found);
+        let expected = (0..500).filter(|row| *row >= asked.0 && row * 7 % 500 >= asked.1).count();
+        assert_eq!(found.len(), 500 * expected);
     }
 }
