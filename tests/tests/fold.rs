@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Decimal256Type, Field, Int64Type, Schema};
 use proptest::prelude::*;
 use thetis::Driver;
@@ -98,16 +98,20 @@ fn cell(condition: Condition, grouped: bool) -> (Box<dyn Operator>, [Vec<String>
     let (group, by) = if grouped { ("l.k, ", " GROUP BY l.k") } else { ("", "") };
     let calls = "COUNT(*), COUNT(l.v), SUM(l.v + r.v), AVG(r.v - l.v), SUM(r.v)";
     let sql = format!("SELECT {group}{calls} FROM l JOIN r ON {}{by}", condition.0);
-    let Statement::Query(query) = parse_statement(&sql).unwrap() else { panic!("not a query: {sql}") };
-    let mut dag = plan(&query, &catalog(), &Settings::new(1), Output::Changes).unwrap().dag;
+    // Groups of one side are folded in every epoch only when they are the key of an equality.
+    let folds = condition.2 && (!grouped || condition.0.contains(" = r.k"));
+    cell_of(&sql, Output::Changes, folds, !over_floats(condition))
+}
+
+/// The cell of the join of a query, and the columns that it reads of both sides.
+fn cell_of(sql: &str, output: Output, folds: bool, retracts: bool) -> (Box<dyn Operator>, [Vec<String>; 2]) {
+    let Statement::Query(query) = parse_statement(sql).unwrap() else { panic!("not a query: {sql}") };
+    let mut dag = plan(&query, &catalog(), &Settings::new(1), output).unwrap().dag;
     let is_join = |kind: &OperatorKind| matches!(kind, OperatorKind::Join(_));
     let position = dag.operators.iter().position(|operator| is_join(&operator.kind)).unwrap();
     let OperatorKind::Join(join) = &mut dag.operators[position].kind else { unreachable!() };
-    join.retracts = [!over_floats(condition); 2];
-    let aggregate = join.aggregate.as_ref().unwrap();
-    // Groups of one side are folded only when they are the key of an equality.
-    let expected = condition.2 && (!grouped || !join.equality.is_empty());
-    assert_eq!(aggregate.fold.is_some(), expected, "{sql}");
+    join.retracts = [retracts; 2];
+    assert_eq!(join.aggregate.as_ref().unwrap().fold.is_some(), folds, "{sql}");
     let names = join.inputs.each_ref().map(|input| input.fields().iter().map(|field| field.name().clone()).collect());
     (operator_for(&dag, OperatorId(position as u32)).unwrap(), names)
 }
@@ -204,6 +208,84 @@ proptest! {
         cell.on_progress(Epoch::END).unwrap();
         while cell.resume(&mut out).unwrap() == Step::Full {}
         prop_assert_eq!(emitted(&out, grouped), naive(&parts, condition, grouped), "{}", condition.0);
+    }
+}
+
+/// Extremes of columns: how they are spelled, whose they are, and their value in a row.
+type Extreme = (&'static str, u8, fn(&Row) -> Option<f64>);
+
+const EXTREMES: [Extreme; 4] = [
+    ("MIN(l.v)", 0, |row| row.1.map(|v| v as f64)),
+    ("MAX(r.v)", 1, |row| row.1.map(|v| v as f64)),
+    ("MIN(r.x)", 1, |row| row.0.map(|key| key.1)),
+    ("MAX(l.x)", 0, |row| row.0.map(|key| key.1)),
+];
+
+/// The greater or lesser of two numbers by the order of SQL, in which zeros are equal.
+fn extreme(name: &str, a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    let (Some(a), Some(b)) = (a, b) else { return a.or(b) };
+    Some(if at_most(a, b) == name.starts_with("MIN") { a } else { b })
+}
+
+/// Group, number of pairs and extremes.
+type Extremes = BTreeMap<Option<i64>, (i128, [Option<f64>; 4])>;
+
+proptest! {
+    /// Groups by the columns of a side, and extremes: the rows of that side wait for the end.
+    #[test]
+    fn cells_group_by_a_side_and_find_extremes(
+        parts in parts(), condition in prop::sample::select(CONDITIONS.to_vec()), group in prop::sample::select(vec!["", "l.v", "r.v", "r.k"]),
+    ) {
+        // Rows come one by one, none is taken away.
+        let mut parts = parts;
+        parts.iter_mut().flat_map(|part| &mut part.rows).for_each(|row| row.2 = 1);
+        let (comma, by) = if group.is_empty() { ("", "") } else { (", ", " GROUP BY ") };
+        let calls = EXTREMES.map(|(name, ..)| name).join(", ");
+        let sql = format!("SELECT {group}{comma}COUNT(*), {calls} FROM l JOIN r ON {}{by}{group}", condition.0);
+        let (mut cell, columns) = cell_of(&sql, Output::Result, condition.2, false);
+        let mut out = Vec::new();
+        for part in &parts {
+            cell.on_frame(part.port, frame(part, &columns[usize::from(part.port)])).unwrap();
+            while cell.resume(&mut out).unwrap() == Step::Full {}
+        }
+        cell.on_progress(Epoch::END).unwrap();
+        while cell.resume(&mut out).unwrap() == Step::Full {}
+
+        let number = |column: &ArrayRef, row: usize| {
+            let column = arrow::compute::cast(column, &DataType::Float64).unwrap();
+            column.is_valid(row).then(|| column.as_primitive::<arrow::datatypes::Float64Type>().value(row))
+        };
+        let mut found = Extremes::new();
+        for (frame, row) in out.iter().flat_map(|frame| (0..frame.rows()).map(move |row| (frame, row))) {
+            let keys = usize::from(!group.is_empty());
+            let key = (keys == 1).then(|| number(frame.batch.column(0), row).map(|key| key as i64)).flatten();
+            let states = &frame.batch.columns()[keys..];
+            let entry = found.entry(key).or_default();
+            entry.0 += i128::from(states[1].as_primitive::<Int64Type>().value(row));
+            for ((best, (name, ..)), state) in entry.1.iter_mut().zip(EXTREMES).zip(&states[2..]) {
+                *best = extreme(name, *best, number(state, row));
+            }
+        }
+        found.retain(|_, found| found.0 != 0);
+        let mut expected = Extremes::new();
+        let rows = |port: u8| parts.iter().filter(move |part| part.port == port).flat_map(|part| &part.rows);
+        for l in rows(0) {
+            for r in rows(1).filter(|r| l.0.zip(r.0).is_some_and(|(l, r)| condition.1(l, r))) {
+                let key = match group {
+                    "l.v" => l.1,
+                    "r.v" => r.1,
+                    "r.k" => r.0.map(|key| key.0),
+                    _ => None,
+                };
+                let entry = expected.entry(key).or_default();
+                entry.0 += i128::from(l.2 * r.2);
+                for (best, (name, port, value)) in entry.1.iter_mut().zip(EXTREMES) {
+                    *best = extreme(name, *best, value(if port == 0 { l } else { r }));
+                }
+            }
+        }
+        let shown = |extremes: &Extremes| format!("{extremes:?}").replace("-0.0)", "0.0)");
+        prop_assert_eq!(shown(&found), shown(&expected), "{}", sql);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Aggregate functions over changes: each can add and take away, and be merged.
 
 mod boolean;
+mod coded;
 mod count;
 mod distinct;
 mod extreme;
@@ -16,9 +17,10 @@ use std::fmt::Debug;
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, SchemaRef};
 use thetis_planner::expr::{ScalarExpr, plain_schema};
-use thetis_planner::physical::{AggregateCall, AggregateFunction};
+use thetis_planner::physical::{AggregateCall, AggregateFunction, has_codes};
 
 use self::boolean::Boolean;
+use self::coded::CodedExtreme;
 use self::count::Count;
 use self::distinct::Distinct;
 use self::extreme::Extreme;
@@ -120,6 +122,9 @@ pub(super) fn accumulator_for(
     let mean = call.function == F::Avg;
     let inner: Box<dyn Accumulator> = match call.function {
         F::Count => Box::new(Count::default()),
+        F::Min | F::Max if !retracts && has_codes(&call.output) && argument() == call.output => {
+            Box::new(CodedExtreme::new(call.function == F::Max, call.output.clone()))
+        }
         F::Min | F::Max => Box::new(Extreme::new(call.function == F::Max, call.output.clone(), retracts)?),
         F::Sum | F::Avg if argument().is_floating() => Box::new(FloatSum::new(mean)),
         F::Sum | F::Avg => Box::new(ExactSum::new(mean, argument(), call.output.clone())),

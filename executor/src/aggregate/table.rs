@@ -176,7 +176,7 @@ impl CallInputs {
 }
 
 /// Floats that are equal become the same: -0.0 is 0.0, and there is one NaN.
-fn canonical_floats(array: ArrayRef) -> ArrayRef {
+pub(crate) fn canonical_floats(array: ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Float64 => {
             let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };

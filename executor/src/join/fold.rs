@@ -9,35 +9,59 @@
 //!
 //! The rows of a frame are counted against what is stored of the other side, then their own side
 //! takes them in: each pair is counted when the second of its rows arrives. Weights are factors, so
-//! that deletes take away what their inserts added.
+//! that deletes take away what their inserts added. Where pairs are grouped by columns of one side, the
+//! rows of that side wait for the end, and then each finds the sums of all its matches.
+//!
+//! MIN and MAX of one side's values need the least of the matches' as well; there are no deletes then.
 
 mod by_key;
 mod by_range;
+mod minima;
+mod terms;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, Decimal256Array, Int64Array, RecordBatch};
-use arrow::datatypes::{SchemaRef, i256};
+use arrow::array::{ArrayRef, BooleanArray, Decimal256Array, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, i256};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::physical::{self, FoldSide, Join, Side};
+use thetis_planner::physical::{self, FoldGroups, FoldKind, Join, PairAggregate, Side};
 
 use self::by_key::ByKey;
 use self::by_range::ByRange;
-use super::keys::{KeyMaker, Keys, RangeKey, Ranges};
+use self::terms::{Given, Term, turned};
+use super::keys::{KeyMaker, Keys, Ranges};
+use crate::aggregate::{Groups, canonical_floats};
 use crate::error::ExecError;
-use crate::exact::with_exact_values;
+use crate::exact::values_of;
 use crate::steps::{compile_all, evaluate};
 
 /// The sums of both sides of a cell.
 #[derive(Debug)]
 pub(crate) struct Fold {
-    calls: Vec<[Term; 2]>,
-    /// Whether each call is a SUM or AVG.
-    sums: Vec<bool>,
+    calls: Vec<Call>,
     structure: Structure,
+    grouped: Option<GroupedSide>,
     totals: Totals,
     /// Pairs that were counted.
     pub(crate) pairs: i128,
+}
+
+#[derive(Debug)]
+struct Call {
+    kind: FoldKind,
+    sides: [Term; 2],
+    /// Type of the result.
+    output: DataType,
+}
+
+/// The side whose columns make the groups.
+#[derive(Debug)]
+struct GroupedSide {
+    side: Side,
+    exprs: Vec<Arc<dyn PhysicalExpr>>,
+    groups: Groups,
+    /// Its rows.
+    waiting: Vec<Rows>,
 }
 
 #[derive(Debug)]
@@ -46,19 +70,26 @@ enum Structure {
     Range(ByRange),
 }
 
-/// What a side gives to a call.
-#[derive(Debug)]
-struct Term {
-    required: Vec<Arc<dyn PhysicalExpr>>,
-    key: RangeKey,
-}
-
 /// Rows of one side: what they are found by, and what they give.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
     keys: RowKeys,
     weights: Vec<i64>,
     calls: Vec<Given>,
+    /// Of the side that makes the groups: the group of every row.
+    groups: Option<Vec<u32>>,
+}
+
+impl Rows {
+    fn memory(&self) -> usize {
+        let call = |call: &Given| {
+            let words = |words: &Option<Vec<i64>>| words.as_ref().map_or(0, |words| words.capacity() * 8);
+            words(&call.counts) + words(&call.terms) + call.codes.as_ref().map_or(0, |codes| codes.capacity() * 16)
+        };
+        let groups = self.groups.as_ref().map_or(0, |groups| groups.capacity() * 4);
+        // The keys are as long as the weights.
+        self.weights.capacity() * 16 + groups + self.calls.iter().map(call).sum::<usize>()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -77,21 +108,18 @@ pub(crate) trait Judge {
     fn judge(&self, side: Side, rows: &[u32], others: &[u32]) -> Result<BooleanArray, ExecError>;
 }
 
-/// What rows give to a call.
-#[derive(Debug, Default)]
-struct Given {
-    /// The weights of the rows that count; absent when all do.
-    counts: Option<Vec<i64>>,
-    /// The terms; absent when they are zero.
-    terms: Option<Vec<i64>>,
-}
-
 /// What pairs of one group add up to.
 #[derive(Debug, Clone, Default)]
 struct Total {
     pairs: i128,
-    /// Of each call: pairs that count, and the sum of their terms.
+    /// Of each call: pairs that count, and the sum or the least of their terms.
     calls: Vec<(i128, i128)>,
+}
+
+/// Adds `count` pairs, the least of which has this number.
+fn add_least(total: &mut (i128, i128), count: i128, least: i128) {
+    total.1 = if total.0 == 0 { least } else { total.1.min(least) };
+    total.0 += count;
 }
 
 /// What the pairs of the open epoch add up to: one total, or one per key.
@@ -119,66 +147,37 @@ impl Totals {
     }
 }
 
-impl Term {
-    fn new(side: &FoldSide, schema: &SchemaRef) -> Result<Self, ExecError> {
-        Ok(Self { required: compile_all(&side.required, schema)?, key: RangeKey::new(&side.term, schema)? })
-    }
-
-    /// `None` if a term is too large to be summed without a look at the query's own arithmetic.
-    fn given(&self, batch: &RecordBatch, weights: &[i64], sums: bool) -> Result<Option<Given>, ExecError> {
-        let mut counts: Option<Vec<i64>> = None;
-        for required in &self.required {
-            let array = evaluate(required, batch)?;
-            let Some(nulls) = array.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { continue };
-            let counts = counts.get_or_insert_with(|| weights.to_vec());
-            counts.iter_mut().enumerate().filter(|(row, _)| nulls.is_null(*row)).for_each(|(_, count)| *count = 0);
-        }
-        let terms = if sums && !self.required.is_empty() { self.terms(batch)? } else { Some(None) };
-        Ok(terms.map(|terms| Given { counts, terms }))
-    }
-
-    fn terms(&self, batch: &RecordBatch) -> Result<Option<Option<Vec<i64>>>, ExecError> {
-        let limit = self.key.limit() as i64;
-        if let Some(values) = self.key.plain(batch)? {
-            let modest = values.values().iter().all(|value| (-limit..=limit).contains(value));
-            return Ok(modest.then(|| Some(values.values().to_vec())));
-        }
-        let mut sums = vec![0_i64; batch.num_rows()];
-        let mut modest = true;
-        for (factor, term) in self.key.terms() {
-            let array = evaluate(term, batch)?;
-            with_exact_values(&array, |value| {
-                for (row, sum) in sums.iter_mut().enumerate().filter(|(row, _)| array.is_valid(*row)) {
-                    let term = value(row).saturating_mul(i128::from(*factor));
-                    modest &= term.unsigned_abs() <= u128::from(limit.unsigned_abs());
-                    *sum = sum.wrapping_add(term as i64);
-                }
-            })?;
-        }
-        Ok(modest.then_some(Some(sums)))
-    }
-}
-
 impl Fold {
-    /// The sums of a cell of `join`, which folds as `fold` says.
-    pub(crate) fn new(join: &Join, fold: &physical::Fold) -> Result<Self, ExecError> {
-        let call = |call: &physical::FoldCall| {
+    /// The sums of a cell of `join` for `aggregate`, which folds as `fold` says.
+    pub(crate) fn new(join: &Join, aggregate: &PairAggregate, fold: &physical::Fold) -> Result<Self, ExecError> {
+        let call = |(call, results): (&physical::FoldCall, &physical::AggregateCall)| {
             let [left, right] = &call.sides;
-            Ok::<_, ExecError>([Term::new(left, &join.inputs[0])?, Term::new(right, &join.inputs[1])?])
+            let sides = [Term::new(left, &join.inputs[0])?, Term::new(right, &join.inputs[1])?];
+            Ok::<_, ExecError>(Call { kind: call.kind, sides, output: results.output.clone() })
         };
-        let calls = fold.calls.iter().map(call).collect::<Result<Vec<_>, _>>()?;
-        let sums: Vec<bool> = fold.calls.iter().map(|call| call.sums).collect();
+        let calls = fold.calls.iter().zip(&aggregate.partial.aggregates).map(call).collect::<Result<Vec<_>, _>>()?;
+        let kinds: Vec<FoldKind> = fold.calls.iter().map(|call| call.kind).collect();
+        let (keys, grouped) = match &fold.groups {
+            FoldGroups::Keys(keys) => (keys.as_slice(), None),
+            FoldGroups::Side(side, exprs) => {
+                let schema = &join.inputs[side.index()];
+                let exprs = compile_all(exprs, schema)?;
+                let types = exprs.iter().map(|expr| expr.data_type(schema)).collect::<Result<Vec<_>, _>>()?;
+                let groups = Groups::new(&types)?;
+                (Default::default(), Some(GroupedSide { side: *side, exprs, groups, waiting: Vec::new() }))
+            }
+        };
         let structure = match join.ranges.first() {
-            Some(range) => Structure::Range(ByRange::new(range.bounds, &sums)),
-            None => Structure::Key(ByKey::new(join, fold)?),
+            Some(range) => Structure::Range(ByRange::new(range.bounds, &kinds)),
+            None => Structure::Key(ByKey::new(join, keys, &kinds)?),
         };
         let totals = Totals { totals: Vec::new(), changed: Vec::new(), calls: calls.len() };
-        Ok(Self { calls, sums, structure, totals, pairs: 0 })
+        Ok(Self { calls, structure, grouped, totals, pairs: 0 })
     }
 
     /// What the rows of a batch give; `None` if some must be looked at pair by pair.
     pub(crate) fn rows(
-        &self,
+        &mut self,
         side: Side,
         (batch, first): (&RecordBatch, u32),
         weights: Option<&[i64]>,
@@ -193,11 +192,19 @@ impl Fold {
         // Rows with a NULL key match nothing: as if they were not there.
         weights.iter_mut().zip(&keys.null).filter(|(_, null)| **null).for_each(|(weight, _)| *weight = 0);
         let mut calls = Vec::with_capacity(self.calls.len());
-        for (terms, sums) in self.calls.iter().zip(&self.sums) {
+        for call in &self.calls {
             // An error is one only if the row has a match.
-            let Ok(Some(given)) = terms[side.index()].given(batch, &weights, *sums) else { return Ok(None) };
+            let given = call.sides[side.index()].given(batch, &weights, call.kind);
+            let Ok(Some(given)) = given else { return Ok(None) };
             calls.push(given);
         }
+        let groups = match &mut self.grouped {
+            Some(grouped) if grouped.side == side => match grouped.of(batch) {
+                Ok(groups) => Some(groups),
+                Err(_) => return Ok(None),
+            },
+            _ => None,
+        };
         let keys = match &self.structure {
             Structure::Key(_) => RowKeys::Columns(maker.equality(batch)?),
             Structure::Range(_) => match keys.ranges.into_iter().next() {
@@ -205,14 +212,18 @@ impl Fold {
                 None => return Ok(None),
             },
         };
-        Ok(Some(Rows { keys, weights, calls }))
+        Ok(Some(Rows { keys, weights, calls, groups }))
     }
 
     /// Counts rows against the other side and takes them in, now or with those that come after.
     pub(crate) fn add(&mut self, side: Side, rows: Rows, judge: &dyn Judge) -> Result<(), ExecError> {
-        match &mut self.structure {
-            Structure::Key(sums) => sums.add(side, &rows, &mut self.totals),
-            Structure::Range(sums) => sums.add(side, rows, judge, &mut self.totals),
+        match (&mut self.structure, &mut self.grouped) {
+            (_, Some(grouped)) if grouped.side == side => {
+                grouped.waiting.push(rows);
+                Ok(())
+            }
+            (Structure::Key(sums), _) => sums.add(side, &rows, &mut self.totals),
+            (Structure::Range(sums), _) => sums.add(side, rows, judge, &mut self.totals),
         }
     }
 
@@ -221,7 +232,12 @@ impl Fold {
         if let Structure::Range(sums) = &mut self.structure {
             sums.flush(judge, &mut self.totals)?;
         }
-        Ok(())
+        let Some(grouped) = &mut self.grouped else { return Ok(()) };
+        let waiting = std::mem::take(&mut grouped.waiting);
+        match &mut self.structure {
+            Structure::Key(sums) => waiting.iter().try_for_each(|rows| sums.add(grouped.side, rows, &mut self.totals)),
+            Structure::Range(sums) => sums.add_all(grouped.side, waiting, judge, &mut self.totals),
+        }
     }
 
     /// The totals since the last call, as the columns of a partial aggregate, with the number of
@@ -232,28 +248,50 @@ impl Fold {
         let totals: Vec<Total> =
             groups.iter().map(|group| std::mem::take(&mut self.totals.totals[*group as usize])).collect();
         self.pairs += totals.iter().map(|total| total.pairs).sum::<i128>();
-        let mut columns = match &self.structure {
-            Structure::Key(sums) => sums.group_columns(&groups)?,
-            Structure::Range(_) => Vec::new(),
+        let mut columns = match (&self.structure, &self.grouped) {
+            (_, Some(grouped)) => grouped.groups.columns(&groups)?,
+            (Structure::Key(sums), None) => sums.group_columns(&groups)?,
+            (Structure::Range(_), None) => Vec::new(),
         };
         columns.push(Arc::new(counts(totals.iter().map(|total| total.pairs))?));
-        for (call, sums) in self.sums.iter().enumerate() {
-            let count = Arc::new(counts(totals.iter().map(|total| total.calls[call].0))?);
-            if *sums {
-                let sum = totals.iter().map(|total| i256::from_i128(total.calls[call].1));
-                columns.push(Arc::new(Decimal256Array::from_iter_values(sum).with_precision_and_scale(76, 0)?));
+        for (number, call) in self.calls.iter().enumerate() {
+            let found = || totals.iter().map(|total| total.calls[number]);
+            match call.kind {
+                FoldKind::Min | FoldKind::Max => {
+                    let codes = found().map(|(count, code)| (count != 0).then(|| turned(code, call.kind)));
+                    columns.push(values_of(codes, &call.output)?);
+                    continue;
+                }
+                FoldKind::Sum => {
+                    let sum = found().map(|(_, sum)| i256::from_i128(sum));
+                    columns.push(Arc::new(Decimal256Array::from_iter_values(sum).with_precision_and_scale(76, 0)?));
+                }
+                FoldKind::Count => {}
             }
-            columns.push(count);
+            columns.push(Arc::new(counts(found().map(|(count, _)| count))?));
         }
         Ok((columns, groups.len()))
     }
 
     /// Bytes of the sums that are kept.
     pub(crate) fn memory(&self) -> usize {
-        match &self.structure {
-            Structure::Key(sums) => sums.memory(),
-            Structure::Range(sums) => sums.memory(),
-        }
+        let grouped = self.grouped.as_ref();
+        let waiting = grouped
+            .map_or(0, |grouped| grouped.groups.memory() + grouped.waiting.iter().map(Rows::memory).sum::<usize>());
+        waiting
+            + match &self.structure {
+                Structure::Key(sums) => sums.memory(),
+                Structure::Range(sums) => sums.memory(),
+            }
+    }
+}
+
+impl GroupedSide {
+    /// The groups of the rows of a batch.
+    fn of(&mut self, batch: &RecordBatch) -> Result<Vec<u32>, ExecError> {
+        let columns = self.exprs.iter().map(|expr| evaluate(expr, batch).map(canonical_floats));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
+        self.groups.intern_all(&columns, batch.num_rows())
     }
 }
 

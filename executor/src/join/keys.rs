@@ -16,7 +16,7 @@ use thetis_planner::theta::{Bounds, IndexKey, Range, SURE, Said};
 
 use super::stripes::{Stripes, stripe_prefix};
 use crate::error::ExecError;
-use crate::exact::with_exact_values;
+use crate::exact::{float_order, with_exact_values};
 use crate::route::hash_rows;
 use crate::steps::{compile_all, evaluate};
 
@@ -126,17 +126,6 @@ fn set(marks: &mut Vec<bool>, rows: usize, row: usize) {
         marks.resize(rows, false);
     }
     marks[row] = true;
-}
-
-/// Total order of floats as integers.
-pub fn float_order(value: f64) -> i64 {
-    let bits = value.to_bits() as i64;
-    bits ^ (((bits >> 63) as u64) >> 1) as i64
-}
-
-/// The float that [`float_order`] gives this number.
-pub fn float_of(order: i64) -> f64 {
-    f64::from_bits((order ^ (((order >> 63) as u64) >> 1) as i64) as u64)
 }
 
 /// What rounding can do to a key of this size, in the condition's own arithmetic and in this one.

@@ -3,7 +3,7 @@
 use thetis_planner::physical::{Join, LocalIndexKind};
 use thetis_planner::theta::Bounds;
 
-use super::keys::float_of;
+use crate::exact::float_of;
 
 /// How a plane of two bands is cut: into stripes of the second key, a little wider than its band,
 /// within which rows are in the order of the first.

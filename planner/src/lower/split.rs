@@ -9,8 +9,8 @@ use super::Lowering;
 use crate::compile;
 use crate::expr::ScalarExpr;
 use crate::physical::{
-    Aggregate, AggregateCall, AggregateFunction, Edge, Exchange, Fold, FoldCall, FoldSide, Join, Operator, OperatorId,
-    OperatorKind, PairAggregate, Phase, Side, SinkMode, Step,
+    Aggregate, AggregateCall, AggregateFunction, Edge, Exchange, Fold, FoldCall, FoldGroups, FoldKind, FoldSide, Join,
+    Operator, OperatorId, OperatorKind, PairAggregate, Phase, Side, SinkMode, Step, has_codes,
 };
 use crate::theta::{Bounds, IndexKey, Term};
 
@@ -45,6 +45,8 @@ impl Lowering<'_> {
                 OperatorKind::Join(join) => {
                     if let Some(aggregate) = &mut join.aggregate {
                         aggregate.partial.at_end = of_next;
+                        // What an epoch adds to such groups cannot wait for the other side.
+                        aggregate.fold.take_if(|fold| !of_next && matches!(fold.groups, FoldGroups::Side(..)));
                     }
                 }
                 OperatorKind::Source(_) | OperatorKind::Sink(_) => {}
@@ -134,9 +136,10 @@ fn fold(join: &Join, partial: &Aggregate) -> Option<Fold> {
         columns = exprs.iter().map(|expr| expr.with_columns(&columns)).collect();
     }
     let pairs = Pairs { join, schema: super::nullable(pair_fields(join)) };
-    let group = |group: &ScalarExpr| pairs.equality_key(&group.with_columns(&columns));
+    let groups: Vec<ScalarExpr> = partial.groups.iter().map(|group| group.with_columns(&columns)).collect();
+    let keys = groups.iter().map(|group| pairs.equality_key(group)).collect::<Option<_>>().map(FoldGroups::Keys);
     Some(Fold {
-        groups: partial.groups.iter().map(group).collect::<Option<_>>()?,
+        groups: keys.or_else(|| pairs.groups_of_side(&groups))?,
         calls: partial.aggregates.iter().map(|call| pairs.call(call, &columns)).collect::<Option<_>>()?,
     })
 }
@@ -185,6 +188,14 @@ impl Pairs<'_> {
         self.join.equality.iter().position(same).map(|position| position as u32)
     }
 
+    /// Groups by columns of one side.
+    fn groups_of_side(&self, groups: &[ScalarExpr]) -> Option<FoldGroups> {
+        let groups = groups.iter().map(|group| self.one_sided(group)).collect::<Option<Vec<_>>>()?;
+        let (side, _) = groups.first()?;
+        let same = groups.iter().all(|(other, _)| other == side);
+        same.then(|| FoldGroups::Side(*side, groups.iter().map(|(_, group)| group.clone()).collect()))
+    }
+
     fn call(&self, call: &AggregateCall, columns: &[ScalarExpr]) -> Option<FoldCall> {
         let arguments: Vec<_> = call.arguments.iter().map(|argument| argument.with_columns(columns)).collect();
         let mut sides = [FoldSide::default(), FoldSide::default()];
@@ -197,7 +208,7 @@ impl Pairs<'_> {
                     let (side, expr) = self.one_sided(argument)?;
                     sides[side.index()].required.push(expr);
                 }
-                Some(FoldCall { sums: false, sides })
+                Some(FoldCall { kind: FoldKind::Count, sides })
             }
             (AggregateFunction::Sum | AggregateFunction::Avg, [argument]) => {
                 let mut sum = TermSum { keys: Default::default(), least_maximum: 6e18 };
@@ -208,7 +219,18 @@ impl Pairs<'_> {
                     side.required = key.terms.iter().map(|term| term.expr.clone()).collect();
                     side.term = IndexKey { limit, ..key };
                 }
-                Some(FoldCall { sums: true, sides })
+                Some(FoldCall { kind: FoldKind::Sum, sides })
+            }
+            (AggregateFunction::Min | AggregateFunction::Max, [argument]) => {
+                let (side, expr) = self.one_sided(argument)?;
+                if self.join.retracts.contains(&true) || !has_codes(&self.type_of(argument)?) {
+                    return None;
+                }
+                let own = &mut sides[side.index()];
+                own.required.push(expr.clone());
+                own.term.terms.push(Term { factor: 1, expr });
+                let least = call.function == AggregateFunction::Min;
+                Some(FoldCall { kind: if least { FoldKind::Min } else { FoldKind::Max }, sides })
             }
             _ => None,
         }

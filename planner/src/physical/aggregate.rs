@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::{Deserialize, Serialize};
 
-use super::{SortKey, Step};
+use super::{Side, SortKey, Step};
 use crate::compile;
 use crate::expr::ScalarExpr;
 use crate::theta::IndexKey;
@@ -175,21 +175,50 @@ pub struct PairAggregate {
     pub fold: Option<Fold>,
 }
 
-/// An aggregate over pairs from sums over each side: of the rows that match a row, their number
-/// and the sums of their terms are enough.
+/// An aggregate over pairs from sums over each side: of the rows that match a row, their number,
+/// the sums of their terms and the least of them are enough.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fold {
-    /// Each group key is the equality key at this position.
-    pub groups: Vec<u32>,
+    /// What pairs are grouped by.
+    pub groups: FoldGroups,
     /// The calls, in the order of the aggregate's.
     pub calls: Vec<FoldCall>,
 }
 
-/// COUNT, SUM or AVG over pairs: the argument is a sum of a term of each side.
+/// The groups of a [`Fold`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FoldGroups {
+    /// Each group key is the equality key at this position; none means one group.
+    Keys(Vec<u32>),
+    /// They are columns of this side. The rows of it are counted when those of the other are all
+    /// there: only where results wait for the end.
+    Side(Side, Vec<ScalarExpr>),
+}
+
+/// Whether values of this type can be told by whole numbers in the same order.
+pub fn has_codes(data_type: &DataType) -> bool {
+    let time = matches!(data_type, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
+    time || data_type.is_integer() || data_type.is_floating() || matches!(data_type, DataType::Decimal128(..))
+}
+
+/// What a [`FoldCall`] computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FoldKind {
+    /// COUNT.
+    Count,
+    /// SUM or AVG: the argument is a sum of a term of each side.
+    Sum,
+    /// MIN, of an argument of one side, without deletes.
+    Min,
+    /// MAX, likewise.
+    Max,
+}
+
+/// An aggregate function over pairs, from what each side gives to it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoldCall {
-    /// SUM or AVG, not COUNT.
-    pub sums: bool,
+    /// What it computes.
+    pub kind: FoldKind,
     /// Left, right.
     pub sides: [FoldSide; 2],
 }

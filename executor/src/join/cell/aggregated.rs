@@ -38,7 +38,7 @@ impl Aggregated {
     ) -> Result<Self, ExecError> {
         Ok(Self {
             partial: Partial::new(&Arc::new(aggregate.partial.clone()), pairs, emitted)?,
-            fold: aggregate.fold.as_ref().map(|fold| Fold::new(join, fold)).transpose()?,
+            fold: aggregate.fold.as_ref().map(|fold| Fold::new(join, aggregate, fold)).transpose()?,
             later: BTreeMap::new(),
             closed: Epoch::NONE,
             to_close: Epoch::NONE,

@@ -2,9 +2,9 @@
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
-use thetis_planner::physical::{Fold, Join, Side};
+use thetis_planner::physical::{FoldKind, Join, Side};
 
-use super::{RowKeys, Rows, Totals};
+use super::{RowKeys, Rows, Totals, add_least};
 use crate::aggregate::Groups;
 use crate::error::ExecError;
 use crate::steps::compile_all;
@@ -16,23 +16,27 @@ pub(super) struct ByKey {
     sides: [Sums; 2],
     /// Positions of the group keys among the equality keys.
     groups: Vec<u32>,
+    /// Of each call: it looks for the least.
+    least: Vec<bool>,
 }
 
 /// What the rows of one side add up to, by key.
 #[derive(Debug, Default)]
 struct Sums {
     weights: Vec<i64>,
-    /// Key by key, of each call: the weight of the rows that count, and the sum of their terms.
-    calls: Vec<(i64, i128)>,
+    /// Key by key, of each call: the weight of the rows that count, and the sum or the least of their
+    /// terms.
+    calls: Vec<(i128, i128)>,
 }
 
 impl ByKey {
-    pub(super) fn new(join: &Join, fold: &Fold) -> Result<Self, ExecError> {
+    pub(super) fn new(join: &Join, groups: &[u32], kinds: &[FoldKind]) -> Result<Self, ExecError> {
         let left: Vec<_> = join.equality.iter().map(|(left, _)| left.clone()).collect();
         let schema = &join.inputs[0];
         let types = compile_all(&left, schema)?.into_iter().map(|key| key.data_type(schema));
         let types = types.collect::<Result<Vec<DataType>, _>>()?;
-        Ok(Self { keys: Groups::new(&types)?, sides: Default::default(), groups: fold.groups.clone() })
+        let least = kinds.iter().map(|kind| matches!(kind, FoldKind::Min | FoldKind::Max)).collect();
+        Ok(Self { keys: Groups::new(&types)?, sides: Default::default(), groups: groups.to_vec(), least })
     }
 
     pub(super) fn add(&mut self, side: Side, rows: &Rows, totals: &mut Totals) -> Result<(), ExecError> {
@@ -53,18 +57,30 @@ impl ByKey {
             if weight == 0 {
                 continue;
             }
-            let (group, key) = (if self.groups.is_empty() { 0 } else { key }, key as usize);
+            let by_key = if self.groups.is_empty() { 0 } else { key };
+            let (group, key) = (rows.groups.as_ref().map_or(by_key, |groups| groups[row]), key as usize);
             own.weights[key] += weight;
             for (call, given) in rows.calls.iter().enumerate() {
                 let count = given.counts.as_ref().map_or(weight, |counts| counts[row]);
-                let term = given.terms.as_ref().map_or(0, |terms| i128::from(terms[row]) * i128::from(count));
+                let count = i128::from(count);
                 let sums = &mut own.calls[key * calls + call];
-                *sums = (sums.0 + count, sums.1 + term);
                 let (matches, matched) = other.calls[key * calls + call];
+                if self.least[call] {
+                    let code = given.codes.as_ref().map(|codes| codes[row]);
+                    if count != 0 {
+                        add_least(sums, count, code.unwrap_or(i128::MAX));
+                    }
+                    if count != 0 && matches != 0 {
+                        add_least(&mut totals.of(group).calls[call], count * matches, code.unwrap_or(matched));
+                    }
+                    continue;
+                }
+                let term = given.terms.as_ref().map_or(0, |terms| i128::from(terms[row]) * count);
+                *sums = (sums.0 + count, sums.1 + term);
                 if (matches, matched) != (0, 0) {
                     let total = &mut totals.of(group).calls[call];
-                    total.0 += i128::from(count) * i128::from(matches);
-                    total.1 += term * i128::from(matches) + matched * i128::from(count);
+                    total.0 += count * matches;
+                    total.1 += term * matches + matched * count;
                 }
             }
             if other.weights[key] != 0 {
@@ -84,7 +100,7 @@ impl ByKey {
     }
 
     pub(super) fn memory(&self) -> usize {
-        let sums = |side: &Sums| side.weights.capacity() * 8 + side.calls.capacity() * size_of::<(i64, i128)>();
+        let sums = |side: &Sums| side.weights.capacity() * 8 + side.calls.capacity() * size_of::<(i128, i128)>();
         self.keys.memory() + self.sides.iter().map(sums).sum::<usize>()
     }
 }

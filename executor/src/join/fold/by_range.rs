@@ -3,10 +3,11 @@
 
 use std::borrow::Cow;
 
-use thetis_planner::physical::Side;
+use thetis_planner::physical::{FoldKind, Side};
 use thetis_planner::theta::Bounds;
 
-use super::{Given, Judge, RowKeys, Rows, Totals};
+use super::minima::Minima;
+use super::{Given, Judge, RowKeys, Rows, Total, Totals, add_least};
 use crate::error::ExecError;
 use crate::join::keys::{Ranges, reach, sure_reach};
 use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
@@ -23,8 +24,7 @@ type Reach = fn(&Ranges, usize, &Bounds, Side, f64) -> (i64, i64);
 #[derive(Debug)]
 pub(super) struct ByRange {
     bounds: Bounds,
-    /// Whether each call has terms to be summed.
-    sums: Vec<bool>,
+    kinds: Vec<FoldKind>,
     waiting: [Waiting; 2],
     runs: [Vec<Sums>; 2],
     /// Bounds on the errors of the keys.
@@ -56,6 +56,8 @@ struct CallSums {
     counts: Option<Vec<i64>>,
     /// Absent when all are zero.
     terms: Option<Terms>,
+    /// Of a call that looks for the least of this side.
+    least: Option<Minima>,
 }
 
 /// Prefix sums of terms, in 64 bits while those of all rows fit.
@@ -126,11 +128,12 @@ struct Batch {
     rows: Option<Vec<u32>>,
     weights: Option<Vec<i64>>,
     calls: Vec<Given>,
+    groups: Option<Vec<u32>>,
 }
 
 impl ByRange {
-    pub(super) fn new(bounds: Bounds, sums: &[bool]) -> Self {
-        Self { bounds, sums: sums.to_vec(), waiting: Default::default(), runs: Default::default(), errors: [0.0; 2] }
+    pub(super) fn new(bounds: Bounds, kinds: &[FoldKind]) -> Self {
+        Self { bounds, kinds: kinds.to_vec(), waiting: Default::default(), runs: Default::default(), errors: [0.0; 2] }
     }
 
     pub(super) fn add(
@@ -163,9 +166,32 @@ impl ByRange {
         }
         let batch = Batch::of(waiting, &self.bounds, side, self.errors[side.other().index()])?;
         for run in &self.runs[side.other().index()] {
-            batch.count(run, (side, judge), totals)?;
+            batch.count(run, (side, judge), &self.kinds, totals)?;
         }
-        runs::push(&mut self.runs[side.index()], Sums::of(batch, &self.sums));
+        runs::push(&mut self.runs[side.index()], Sums::of(batch));
+        Ok(())
+    }
+
+    /// Counts rows of the side that makes the groups, when all of the other are there.
+    pub(super) fn add_all(
+        &mut self,
+        side: Side,
+        rows: Vec<Rows>,
+        judge: &dyn Judge,
+        totals: &mut Totals,
+    ) -> Result<(), ExecError> {
+        let mut left = rows.into_iter().peekable();
+        while left.peek().is_some() {
+            let mut waiting = Waiting::default();
+            while let Some(rows) = left.next_if(|_| waiting.rows < MOST_BATCH) {
+                waiting.rows += rows.weights.len();
+                waiting.parts.push(rows);
+            }
+            let batch = Batch::of(waiting, &self.bounds, side, self.errors[side.other().index()])?;
+            for run in &self.runs[side.other().index()] {
+                batch.count(run, (side, judge), &self.kinds, totals)?;
+            }
+        }
         Ok(())
     }
 
@@ -196,11 +222,18 @@ impl Batch {
         let calls = (0..parts[0].calls.len()).map(|call| {
             let some = parts.iter().any(|part| part.calls[call].counts.is_some());
             let sums = parts.iter().any(|part| part.calls[call].terms.is_some());
+            let codes = parts.iter().all(|part| part.calls[call].codes.is_some());
+            let codes = codes.then(|| {
+                let code = |(_, part, row): &(i64, u32, u32)| {
+                    parts[*part as usize].calls[call].codes.as_ref().map_or(i128::MAX, |codes| codes[*row as usize])
+                };
+                order.iter().map(code).collect()
+            });
             let count = |part: &Rows, row: usize| {
                 part.calls[call].counts.as_ref().map_or_else(|| part.weights[row], |counts| counts[row])
             };
             let term = |part: &Rows, row: usize| part.calls[call].terms.as_ref().map_or(0, |terms| terms[row]);
-            Given { counts: some.then(|| sorted(&count)), terms: sums.then(|| sorted(&term)) }
+            Given { counts: some.then(|| sorted(&count)), terms: sums.then(|| sorted(&term)), codes }
         });
         let calls = calls.collect();
         let weights = weighted.then(|| sorted(&|part, row| part.weights[row]));
@@ -213,12 +246,23 @@ impl Batch {
             reaches.push(if floats { [found(reach), found(sure_reach)] } else { [found(reach); 2] });
             rows.push(first + row);
         }
+        let grouped = parts.iter().all(|part| part.groups.is_some());
+        let group = |(_, part, row): &(i64, u32, u32)| {
+            parts[*part as usize].groups.as_ref().map_or(0, |groups| groups[*row as usize])
+        };
+        let groups = grouped.then(|| order.iter().map(group).collect());
         let (rows, reach) = (floats.then_some(rows), reaches);
-        Ok(Self { keys, reach, rows, weights, calls })
+        Ok(Self { keys, reach, rows, weights, calls, groups })
     }
 
     /// Adds the pairs with the rows of a run of the other side.
-    fn count(&self, run: &Sums, (side, judge): (Side, &dyn Judge), totals: &mut Totals) -> Result<(), ExecError> {
+    fn count(
+        &self,
+        run: &Sums,
+        (side, judge): (Side, &dyn Judge),
+        kinds: &[FoldKind],
+        totals: &mut Totals,
+    ) -> Result<(), ExecError> {
         let (mut from, mut to) = (0, 0);
         let mut spans: Vec<(usize, usize)> = Vec::with_capacity(self.keys.len());
         let mut doubts = Doubts::default();
@@ -250,23 +294,38 @@ impl Batch {
         }
         let sure = spans.into_iter().enumerate().filter(|(_, (from, to))| from < to);
         counted.extend(sure);
-        self.add(run, &counted, totals);
+        match &self.groups {
+            None => self.add(run, &counted, kinds, totals.of(0)),
+            Some(groups) => {
+                for one in &counted {
+                    self.add(run, std::slice::from_ref(one), kinds, totals.of(groups[one.0]));
+                }
+            }
+        }
         Ok(())
     }
 
     /// Adds the pairs of rows with spans of a run.
-    fn add(&self, run: &Sums, counted: &[(usize, (usize, usize))], totals: &mut Totals) {
+    fn add(&self, run: &Sums, counted: &[(usize, (usize, usize))], kinds: &[FoldKind], total: &mut Total) {
         let weight = |row: usize| i128::from(self.weights.as_ref().map_or(1, |weights| weights[row]));
         let matched = |(from, to): (usize, usize)| i128::from(run.weight(from, to));
-        let total = totals.of(0);
         total.pairs += counted.iter().map(|(row, span)| weight(*row) * matched(*span)).sum::<i128>();
-        for ((given, sums), total) in self.calls.iter().zip(&run.calls).zip(&mut total.calls) {
+        let calls = self.calls.iter().zip(&run.calls).zip(kinds).zip(&mut total.calls);
+        for (((given, sums), kind), total) in calls {
             for (row, span) in counted.iter().copied() {
                 let count = given.counts.as_ref().map_or_else(|| weight(row), |counts| i128::from(counts[row]));
                 let matches = match &sums.counts {
                     Some(sums) => i128::from(sums[span.1] - sums[span.0]),
                     None => matched(span),
                 };
+                if matches!(kind, FoldKind::Min | FoldKind::Max) {
+                    let own = given.codes.as_ref().map(|codes| codes[row]);
+                    let least = || own.or_else(|| Some(sums.least.as_ref()?.least(span))).unwrap_or(i128::MAX);
+                    if count * matches != 0 {
+                        add_least(total, count * matches, least());
+                    }
+                    continue;
+                }
                 total.0 += count * matches;
                 if let Some(terms) = &given.terms {
                     total.1 += i128::from(terms[row]) * count * matches;
@@ -289,22 +348,33 @@ struct Doubts {
 }
 
 impl Sums {
-    fn of(batch: Batch, sums: &[bool]) -> Self {
-        let call = |(given, sums): (&Given, &bool)| {
+    fn of(mut batch: Batch) -> Self {
+        let weights = batch.weights.as_ref();
+        let call = |given: &mut Given| {
             let count = |row: usize| {
-                let weight = || batch.weights.as_ref().map_or(1, |weights| weights[row]);
+                let weight = || weights.map_or(1, |weights| weights[row]);
                 given.counts.as_ref().map_or_else(weight, |counts| counts[row])
             };
             let products = |terms: &Vec<i64>| {
                 Terms::of(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
             };
+            let least = given.codes.take().map(|mut codes| {
+                // Rows that do not count have nothing to say.
+                codes
+                    .iter_mut()
+                    .enumerate()
+                    .filter(|(row, _)| count(*row) == 0)
+                    .for_each(|(_, code)| *code = i128::MAX);
+                Minima::new(codes)
+            });
             CallSums {
                 counts: given.counts.as_ref().map(|counts| prefix_sums(counts.iter().copied())),
-                terms: given.terms.as_ref().filter(|_| *sums).map(products),
+                terms: given.terms.as_ref().map(products),
+                least,
             }
         };
         Self {
-            calls: batch.calls.iter().zip(sums).map(call).collect(),
+            calls: batch.calls.iter_mut().map(call).collect(),
             weights: batch.weights.as_ref().map(|weights| prefix_sums(weights.iter().copied())),
             rows: batch.rows,
             keys: batch.keys,
@@ -318,7 +388,10 @@ impl Sums {
 
     fn memory(&self) -> usize {
         let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
-        let call = |call: &CallSums| words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory);
+        let call = |call: &CallSums| {
+            let least = call.least.as_ref().map_or(0, Minima::memory);
+            words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory) + least
+        };
         let rows = self.rows.as_ref().map_or(0, |rows| rows.capacity() * 4);
         self.keys.capacity() * 8 + rows + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
     }
@@ -344,6 +417,11 @@ impl Run for Sums {
                     (Some(a), None) => Some(a.merge(&Terms::zero(other.keys.len()), &from_other)),
                     (None, Some(b)) => Some(Terms::zero(self.keys.len()).merge(b, &from_other)),
                 },
+                least: a
+                    .least
+                    .as_ref()
+                    .zip(b.least.as_ref())
+                    .map(|(a, b)| Minima::new(merge_values(&from_other, a.values(), b.values()))),
             }
         };
         Self {
