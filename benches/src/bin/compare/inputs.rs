@@ -11,9 +11,11 @@ use rand_chacha::ChaCha8Rng;
 const KEYS: usize = 10_000;
 const WORDS: usize = 50_000;
 
-/// Columns of a stream as SQL declares them, by the kind of its input.
-pub(crate) fn columns(kind: &str) -> &'static str {
-    match kind {
+/// Columns of a stream as SQL declares them.
+pub(crate) fn columns(input: &str, table: &str) -> &'static str {
+    match input.split('_').next().unwrap_or_default() {
+        "interval" if table == "r" => "id BIGINT, t BIGINT",
+        "interval" => "id BIGINT, a BIGINT, b BIGINT",
         "geo" => "id BIGINT, x DOUBLE, y DOUBLE",
         "ineq" => "id BIGINT, a BIGINT, b BIGINT",
         "words" => "line VARCHAR",
@@ -54,6 +56,13 @@ fn write(path: &Path, name: &str, seed: u64) -> io::Result<()> {
             [random.random_range(0..domain), random.random_range(0..1000)]
         })?,
         "ineq" => numbers(out, "id,a,b", rows, || [0, 1].map(|_| random.random_range(0..1_000_000)))?,
+        // Points, and intervals of which one in a thousand is long.
+        "interval" if seed == 0 => numbers(out, "id,t", rows, || [random.random_range(0..1000 * rows as i64)])?,
+        "interval" => numbers(out, "id,a,b", rows, || {
+            let length = if random.random_bool(0.999) { 20_000 } else { 100 * rows as i64 };
+            let from = random.random_range(0..1000 * rows as i64);
+            [from, from + random.random_range(0..length)]
+        })?,
         "geo" => {
             writeln!(out, "id,x,y")?;
             for id in 0..rows {
@@ -78,11 +87,17 @@ fn write(path: &Path, name: &str, seed: u64) -> io::Result<()> {
     out.flush()
 }
 
-fn numbers(out: &mut impl Write, header: &str, rows: usize, mut row: impl FnMut() -> [i64; 2]) -> io::Result<()> {
+fn numbers<const N: usize>(
+    out: &mut impl Write,
+    header: &str,
+    rows: usize,
+    mut row: impl FnMut() -> [i64; N],
+) -> io::Result<()> {
     writeln!(out, "{header}")?;
     for id in 0..rows {
-        let [a, b] = row();
-        writeln!(out, "{id},{a},{b}")?;
+        write!(out, "{id}")?;
+        row().iter().try_for_each(|value| write!(out, ",{value}"))?;
+        writeln!(out)?;
     }
     Ok(())
 }

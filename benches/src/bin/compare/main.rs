@@ -6,8 +6,12 @@
 //! benches/peers/install.sh ../peers
 //! cargo build --release --workspace --bins && target/release/compare --peers ../peers --data ../data
 //! ```
+//!
+//! With `--prefix`, the answer of an epoch is checked; with `--parallel`, two tasks are held against one.
 
 mod inputs;
+mod parallel;
+mod prefix;
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -27,6 +31,9 @@ const DISTANCE: &str = "SELECT COUNT(*), SUM(r.id + s.id) FROM r JOIN s \
                         ON (r.x - s.x) * (r.x - s.x) + (r.y - s.y) * (r.y - s.y) <= 1.0";
 const WORDS: &str = "SELECT word, COUNT(*) AS n FROM (SELECT UNNEST(string_to_array(line, ' ')) AS word FROM words) \
                      AS w GROUP BY word ORDER BY n DESC, word LIMIT 10";
+const INTERVALS: &str = "SELECT COUNT(*), SUM(r.id + s.id) FROM r JOIN s ON r.t BETWEEN s.a AND s.b";
+const GROUPED: &str = "SELECT MAX(n), SUM(t), MIN(m) FROM (SELECT s.v, COUNT(*) AS n, SUM(r.v) AS t, MIN(r.id) AS m \
+                       FROM r JOIN s ON r.k BETWEEN s.k - 5 AND s.k + 5 GROUP BY s.v) AS g";
 const LISTED: &str = "SELECT COUNT(*) FROM r JOIN s ON r.k BETWEEN s.k - 5 AND s.k + 5 AND (r.v * s.v) % 7 <> 3";
 /// The rewrites by which a batch engine joins on buckets instead of all pairs.
 const INEQUALITIES_BUCKETS: &str = "WITH a AS (SELECT *, a // 1000 AS g FROM r), \
@@ -38,6 +45,11 @@ const DISTANCE_BUCKETS: &str = "WITH a AS (SELECT *, floor(x)::BIGINT AS gx, flo
     (VALUES (-1), (0), (1)) AS t(dx), (VALUES (-1), (0), (1)) AS u(dy)) \
     SELECT COUNT(*), SUM(r.id + s.id) FROM a AS r JOIN b AS s ON r.gx = s.gx AND r.gy = s.gy \
     AND (r.x - s.x) * (r.x - s.x) + (r.y - s.y) * (r.y - s.y) <= 1.0";
+
+/// The same for a band, as Flink takes it.
+const BAND_BUCKETS: &str = "SELECT COUNT(*), SUM(r.v + s.v) FROM (SELECT *, k / 11 AS g FROM r) AS r JOIN \
+    (SELECT *, k / 11 AS g FROM s UNION ALL SELECT *, k / 11 - 1 AS g FROM s UNION ALL SELECT *, k / 11 + 1 AS g FROM s) \
+    AS s ON r.g = s.g AND r.k BETWEEN s.k - 5 AND s.k + 5";
 
 /// Input, query, and the engine that it is held against with that engine's query.
 struct Case {
@@ -54,6 +66,23 @@ enum Peer {
     DuckDbRewrite(&'static str),
     Polars,
     Flink,
+    FlinkRewrite(&'static str),
+}
+
+impl Case {
+    /// The input, and what is done with it if that is not the usual.
+    fn name(&self) -> String {
+        let done = match self.query {
+            LISTED => ", listed",
+            GROUPED => ", grouped",
+            _ => "",
+        };
+        format!("{}{done}", self.input)
+    }
+
+    fn is_for_flink(&self) -> bool {
+        matches!(self.peer, Peer::Flink | Peer::FlinkRewrite(_))
+    }
 }
 
 fn cases() -> Vec<Case> {
@@ -72,9 +101,25 @@ fn cases() -> Vec<Case> {
         case("ineq_100000", INEQUALITIES, Peer::Polars),
         case("geo_100000", DISTANCE, Peer::DuckDbRewrite(DISTANCE_BUCKETS)),
         case("bandskew_1000000", LISTED, Peer::DuckDb),
+        case("bandskew_1000000", GROUPED, Peer::DuckDb),
+        case("interval_100000", INTERVALS, Peer::DuckDb),
+        case("interval_1000000", INTERVALS, Peer::DuckDb),
         case("band_20000", BAND, Peer::Flink),
         case("ineq_20000", INEQUALITIES, Peer::Flink),
         case("geo_20000", DISTANCE, Peer::Flink),
+        case("band_1000000", BAND, Peer::FlinkRewrite(BAND_BUCKETS)),
+    ]
+}
+
+/// Those in which the join is most of the work.
+fn heavy_cases() -> Vec<Case> {
+    let case = |input, query| Case { input, query, peer: Peer::DuckDb };
+    vec![
+        case("bandskew_1000000", LISTED),
+        case("ineq_1000000", INEQUALITIES),
+        case("geo_1000000", DISTANCE),
+        case("interval_1000000", INTERVALS),
+        case("band_10000000", BAND),
     ]
 }
 
@@ -96,6 +141,12 @@ struct Options {
     /// With Flink, which takes a minute for each case and round
     #[arg(long)]
     flink: bool,
+    /// Instead: checks the answer by the end of one epoch, chosen by this seed, against DuckDB
+    #[arg(long, value_name = "SEED")]
+    prefix: Option<u64>,
+    /// Instead: holds two tasks against one, and a loop over memory likewise
+    #[arg(long)]
+    parallel: bool,
     /// A setting for Thetis, as in 'epoch_rows = 10000'
     #[arg(long)]
     set: Vec<String>,
@@ -112,20 +163,35 @@ struct Run {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     std::fs::create_dir_all(&options.data)?;
+    let asked = |case: &Case| options.only.is_empty() || options.only.iter().any(|only| only == case.input);
+    if options.parallel {
+        println!(
+            "| input | one task, wall s | two | gain | of the loop | part of it |\n| --- | --- | ---: | ---: | ---: | ---: |"
+        );
+        for case in heavy_cases().iter().filter(|case| asked(case)) {
+            println!("{}", parallel::compare(case, &inputs::files(&options.data, case.input)?, options.rounds)?);
+        }
+        return Ok(());
+    }
+    let cases = cases().into_iter().filter(|case| asked(case) && (options.flink || !case.is_for_flink()));
+    if let Some(seed) = options.prefix {
+        println!("| input | epoch | answer of both |\n| --- | --- | --- |");
+        for (case, seed) in cases.filter(|case| case.query != WORDS && case.query != GROUPED).zip(seed..) {
+            println!("{}", prefix::check(&case, &inputs::files(&options.data, case.input)?, &options, seed)?);
+        }
+        return Ok(());
+    }
     println!("| input | against | Thetis CPU / wall s | other CPU / wall s | ratio CPU | ratio wall |");
     println!("| --- | --- | ---: | ---: | ---: | ---: |");
-    for case in cases() {
-        let asked = options.only.is_empty() || options.only.iter().any(|only| only == case.input);
-        if asked && (options.flink || !matches!(case.peer, Peer::Flink)) {
-            println!("{}", compare(&case, &options)?);
-        }
+    for case in cases {
+        println!("{}", compare(&case, &options)?);
     }
     Ok(())
 }
 
 fn compare(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
     let files = inputs::files(&options.data, case.input)?;
-    let rounds = if matches!(case.peer, Peer::Flink) { 1 } else { options.rounds };
+    let rounds = if case.is_for_flink() { 1 } else { options.rounds };
     let (mut own, mut other) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         own.push(thetis(case, &files, options)?);
@@ -140,9 +206,9 @@ fn compare(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
         Peer::DuckDbRewrite(_) => "DuckDB, rewritten to buckets",
         Peer::Polars => "Polars join_where",
         Peer::Flink => "Flink SQL",
+        Peer::FlinkRewrite(_) => "Flink SQL, rewritten to buckets",
     };
-    let listed = if case.query == LISTED { ", listed" } else { "" };
-    let mut line = format!("| {}{listed} | {name} | {:.2} / {:.2} ", case.input, own.cpu, own.wall);
+    let mut line = format!("| {} | {name} | {:.2} / {:.2} ", case.name(), own.cpu, own.wall);
     write!(line, "| {:.2} / {:.2} ", other.cpu, other.wall)?;
     write!(line, "| {:.3} | {:.3} |", own.cpu / other.cpu, own.wall / other.wall)?;
     Ok(line)
@@ -160,39 +226,52 @@ fn median(mut runs: Vec<Run>) -> Run {
 type Files = [(&'static str, PathBuf)];
 
 fn thetis(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
-    let columns = inputs::columns(case.input.split('_').next().unwrap_or_default());
-    let mut sql: String = options.set.iter().map(|setting| format!("SET {setting}; ")).collect();
-    for (table, path) in files {
-        let path = path.display();
-        write!(sql, "CREATE STREAM {table} ({columns}) WITH (connector = 'file', path = '{path}', format = 'csv'); ")?;
-    }
-    sql += case.query;
-    let binary = std::env::current_exe()?.with_file_name("thetis");
-    let mut run = whole(Command::new(binary).args(["--format", "csv", "-c", &sql]))?;
+    let settings: String = options.set.iter().map(|setting| format!("SET {setting}; ")).collect();
+    let mut run = whole(thetis_command()?.args(["--format", "csv", "-c", &(settings + &sql(case, files)?)]))?;
     // The header, and what definitions say.
     let rows = run.answer.lines().filter(|line| line.starts_with(|c: char| c.is_ascii_digit() || c == 'w'));
     run.answer = rows.filter(|line| !line.starts_with("word")).collect::<Vec<_>>().join("\n");
     Ok(run)
 }
 
-fn peer(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
+fn thetis_command() -> std::io::Result<Command> {
+    Ok(Command::new(std::env::current_exe()?.with_file_name("thetis")))
+}
+
+/// The definitions of a case's streams, and its query.
+fn sql(case: &Case, files: &Files) -> Result<String, std::fmt::Error> {
+    let columns = inputs::columns(case.input, "r");
+    let mut sql = String::new();
+    for (table, path) in files {
+        let (path, columns) = (path.display(), if *table == "s" { inputs::columns(case.input, "s") } else { columns });
+        write!(sql, "CREATE STREAM {table} ({columns}) WITH (connector = 'file', path = '{path}', format = 'csv'); ")?;
+    }
+    Ok(sql + case.query)
+}
+
+/// `NAME=PATH` of each file.
+fn tables(files: &Files) -> impl Iterator<Item = String> {
+    files.iter().map(|(table, file)| format!("{table}={}", file.display()))
+}
+
+fn duckdb(query: &str, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
     let python = options.peers.join("bin/python");
-    let path = |path: &Path| path.display().to_string();
-    let tables = || files.iter().map(|(table, file)| format!("{table}={}", path(file)));
+    timed_inside(Command::new(python).arg(script("run_duckdb.py")).arg(query).args(tables(files)))
+}
+
+fn peer(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
     match case.peer {
-        Peer::DuckDb => timed_inside(Command::new(python).arg(script("run_duckdb.py")).arg(case.query).args(tables())),
-        Peer::DuckDbRewrite(query) => {
-            timed_inside(Command::new(python).arg(script("run_duckdb.py")).arg(query).args(tables()))
-        }
+        Peer::DuckDb => duckdb(case.query, files, options),
+        Peer::DuckDbRewrite(query) => duckdb(query, files, options),
         Peer::Polars => {
-            let files = files.iter().map(|(_, file)| path(file));
-            timed_inside(Command::new(python).arg(script("run_polars.py")).args(files))
+            let files = files.iter().map(|(_, file)| file);
+            timed_inside(Command::new(options.peers.join("bin/python")).arg(script("run_polars.py")).args(files))
         }
-        Peer::Flink => {
-            let columns = inputs::columns(case.input.split('_').next().unwrap_or_default());
+        Peer::Flink | Peer::FlinkRewrite(_) => {
+            let query = if let Peer::FlinkRewrite(query) = case.peer { query } else { case.query };
+            let tables = tables(files).map(|table| format!("{table}:{}", inputs::columns(case.input, &table[..1])));
             let python = options.peers.join("flink/bin/python");
-            let tables = tables().map(|table| format!("{table}:{columns}"));
-            timed_inside(Command::new(python).arg(script("run_flink.py")).arg(case.query).args(tables))
+            timed_inside(Command::new(python).arg(script("run_flink.py")).arg(query).args(tables))
         }
     }
 }
