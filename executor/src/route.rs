@@ -10,13 +10,13 @@ use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
 use datafusion_common::hash_utils::{RandomState, create_hashes};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::layout::{BUCKETS, Grid, Layout, Partitioning, SLICES};
+use thetis_planner::layout::{BUCKETS, GridBand, Layout, Partitioning, SLICES};
 use thetis_planner::physical::{Exchange, Side};
 use thetis_planner::theta::SURE;
 
 use crate::error::ExecError;
 use crate::frame::{Frame, Units};
-use crate::join::keys::RangeKey;
+use crate::join::keys::{RangeKey, slack};
 use crate::steps::{compile_all, evaluate};
 
 /// Chooses target tasks for frames. `out` gets (task, frame) pairs; the result is the number of
@@ -146,7 +146,7 @@ struct Matrix {
 enum Buckets {
     One,
     Key(Vec<Arc<dyn PhysicalExpr>>),
-    Grid { key: RangeKey, grid: Box<Grid>, home: bool },
+    Grid { key: RangeKey, band: GridBand, home: Side },
 }
 
 /// Slices are stamped once: counted while rows only come, hashed from the whole row when a
@@ -175,7 +175,7 @@ impl Matrix {
             Partitioning::Grid(grid) => {
                 let key = if side == Side::Left { &grid.left } else { &grid.right };
                 let key = RangeKey::new(key, schema)?;
-                Buckets::Grid { key, grid: Box::new(grid.clone()), home: grid.home == side }
+                Buckets::Grid { key, band: grid.band, home: grid.home }
             }
         };
         let mut first_share = Vec::new();
@@ -222,27 +222,53 @@ impl Matrix {
                     }
                 }
             }
-            Buckets::Grid { key, grid, home } => {
+            Buckets::Grid { key, band: GridBand::Exact { lower, upper, width }, home } => {
+                let (band, is_home) = ((*lower, *upper, *width), *home == self.side);
                 if let Some(keys) = key.plain(&frame.batch)?
                     && keys.values().iter().all(|key| key.unsigned_abs() <= SURE.unsigned_abs())
                 {
                     for (row, key) in (0..).zip(keys.values()) {
-                        let (first, last) = if *home { (*key, *key) } else { grid.reach_of_sure(*key) };
-                        let (cell, last) = (first.div_euclid(grid.width), last.div_euclid(grid.width));
+                        let own = key.div_euclid(*width);
+                        let (cell, last) = if is_home { (own, own) } else { GridBand::sure_cells(*home, band, *key) };
                         (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
                     }
                     return Ok(());
                 }
                 for (row, key) in (0..).zip(key.exact(&frame.batch)?) {
                     let Some(key) = key else { continue };
-                    let (first, last) = if *home { (key, key) } else { grid.reach(key) };
-                    (grid.cell(first)..=grid.cell(last)).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+                    let own = key.div_euclid(i128::from(*width));
+                    let (cell, last) = if is_home { (own, own) } else { GridBand::exact_cells(*home, band, key) };
+                    (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+                }
+            }
+            Buckets::Grid { key, band: GridBand::Float { lower, upper, width }, home } => {
+                let (band, is_home) = ((*lower, *upper, *width), *home == self.side);
+                let offset = lower.abs().max(upper.abs());
+                for (row, key) in (0..).zip(&key.values(&frame.batch)?) {
+                    let Some(key) = key else { continue };
+                    if !key.is_finite() {
+                        visit(row, UNPLACED);
+                        continue;
+                    }
+                    let own = GridBand::float_cell(key, *width);
+                    let slack = slack(key.abs(), offset);
+                    let (cell, last) =
+                        if is_home { (own, own) } else { GridBand::float_cells(*home, band, key, slack) };
+                    if last.saturating_sub(cell) < i64::from(BUCKETS) {
+                        (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+                    } else {
+                        // The key is so large that its band is less than its rounding.
+                        (0..BUCKETS).for_each(|bucket| visit(row, bucket));
+                    }
                 }
             }
         }
         Ok(())
     }
 }
+
+/// The bucket of NaN and infinities.
+const UNPLACED: u32 = 0;
 
 /// Neighbouring grid cells go to far-apart buckets, so that a dense spot is spread.
 fn grid_bucket(cell: u64) -> u32 {

@@ -1,7 +1,7 @@
 //! The layout of a join: which partitioning, how many cells, and what the others would cost.
 
 use crate::error::{PlanError, PlanErrorKind};
-use crate::layout::{Grid, Layout, Partitioning};
+use crate::layout::{Grid, GridBand, Layout, Partitioning};
 use crate::physical::{Alternative, Side};
 use crate::settings::{MAX_PARALLELISM, Settings};
 use crate::sizing::{Shape, shape_for_cells, shape_for_memory};
@@ -9,7 +9,7 @@ use crate::theta::{Analysis, Bounds, Range};
 
 /// A grid cell is this many times as wide as the band: a row of the other side is copied
 /// 1 + 1/8 times, and a dense spot still spreads over several buckets.
-const GRID_WIDTHS_OF_BAND: i64 = 8;
+const GRID_WIDTHS_OF_BAND: f64 = 8.0;
 
 /// A strip that sends every row of a tiny side everywhere is preferred to hashing while it costs
 /// at most this much more: no skew can unbalance it.
@@ -73,7 +73,7 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
         Some(bucketed) if network(&any) > STRIP_PREFERENCE * network(&bucketed) => {
             let why = match bucketed.partitioning {
                 Partitioning::Key { .. } => "equality keys: no row is copied",
-                _ => "a band over whole numbers: a grid copies less than a matrix",
+                _ => "a band: a grid copies less than a matrix",
             };
             (bucketed, why.to_owned())
         }
@@ -131,17 +131,32 @@ fn key_partitioning(analysis: &Analysis) -> Partitioning {
     Partitioning::Key { left, right }
 }
 
-/// A grid for a band over whole numbers. Floats are left to the matrix: NaN and infinities
-/// compare in ways that a grid cannot follow.
+/// Bounds of bands over floats for which there is a grid: larger ones might overflow.
+const MODEST: f64 = 1e280;
+
+/// A grid for a band over whole numbers, or over floats if NaN and infinities match only each other.
 fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
-    let Bounds::Exact { lower: Some(lower), upper: Some(upper) } = range.bounds else {
-        return None;
-    };
-    if range.left.limit.is_some() || range.right.limit.is_some() {
+    let keys = [&range.left, &range.right];
+    if keys.iter().any(|key| key.limit.is_some()) {
         return None;
     }
-    let span = upper.checked_sub(lower).filter(|span| *span >= 0)?;
-    let width = span.max(1).checked_mul(GRID_WIDTHS_OF_BAND)?;
+    let band = match range.bounds {
+        Bounds::Exact { lower: Some(lower), upper: Some(upper) } => {
+            let span = upper.checked_sub(lower).filter(|span| *span >= 0)?;
+            let width = span.max(1).checked_mul(GRID_WIDTHS_OF_BAND as i64)?;
+            GridBand::Exact { lower, upper, width }
+        }
+        Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
+            // A key of one term is exact: a value itself.
+            let exact = keys.iter().all(|key| matches!(key.terms.as_slice(), [term] if term.factor == 1));
+            let modest = lower.abs().max(upper.abs()) <= MODEST && upper - lower >= MODEST.recip();
+            if !(exact && modest && range.separates) {
+                return None;
+            }
+            GridBand::Float { lower, upper, width: (upper - lower) * GRID_WIDTHS_OF_BAND }
+        }
+        _ => return None,
+    };
     let home = if rows[0] >= rows[1] { Side::Left } else { Side::Right };
-    Some(Partitioning::Grid(Grid { home, left: range.left.clone(), right: range.right.clone(), lower, upper, width }))
+    Some(Partitioning::Grid(Grid { home, left: range.left.clone(), right: range.right.clone(), band }))
 }

@@ -40,7 +40,7 @@ fn fold(expr: Expr) -> Result<Transformed<Expr>, DataFusionError> {
     let physical = create_physical_expr(&expr, &schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
     let options = RecordBatchOptions::new().with_row_count(Some(1));
     let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
-    let array = checked(physical)?.evaluate(&batch)?.into_array(1)?;
+    let array = checked(physical, schema.as_arrow())?.evaluate(&batch)?.into_array(1)?;
     let value = datafusion_common::ScalarValue::try_from_array(&array, 0)?;
     Ok(Transformed::yes(Expr::Literal(value, None)))
 }

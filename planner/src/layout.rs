@@ -88,7 +88,7 @@ pub enum Partitioning {
     Grid(Grid),
 }
 
-/// A grid over the keys of a band L - R in [lower, upper], in the units of its [`IndexKey`]s.
+/// A grid over the keys of a band L - R, in the units of its [`IndexKey`]s.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
     /// The side whose rows go to one bucket each.
@@ -97,44 +97,84 @@ pub struct Grid {
     pub left: IndexKey,
     /// Right key.
     pub right: IndexKey,
-    /// Least L - R.
-    pub lower: i64,
-    /// Greatest L - R.
-    pub upper: i64,
-    /// Width of a grid cell.
-    pub width: i64,
+    /// The band.
+    pub band: GridBand,
 }
 
-impl Grid {
-    /// The keys of the home side that a row of the other side with `key` can meet: first, last.
-    pub fn reach(&self, key: i128) -> (i128, i128) {
-        let (lower, upper) = (i128::from(self.lower), i128::from(self.upper));
-        match self.home {
+/// The band of a grid, and the width of its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum GridBand {
+    /// Over whole numbers.
+    Exact {
+        /// Least L - R.
+        lower: i64,
+        /// Greatest L - R.
+        upper: i64,
+        /// Width of a grid cell.
+        width: i64,
+    },
+    /// Over floats. NaN and infinities match only each other: they have a bucket of their own.
+    Float {
+        /// Least L - R.
+        lower: f64,
+        /// Greatest L - R.
+        upper: f64,
+        /// Width of a grid cell.
+        width: f64,
+    },
+}
+
+impl GridBand {
+    /// The first and the last grid cell of keys that a row with `key` can meet on the `home` side.
+    pub fn exact_cells(home: Side, (lower, upper, width): (i64, i64, i64), key: i128) -> (i128, i128) {
+        let (lower, upper, width) = (i128::from(lower), i128::from(upper), i128::from(width));
+        let (first, last) = match home {
             Side::Left => (key + lower, key + upper),
             Side::Right => (key - upper, key - lower),
-        }
-    }
-
-    /// [`Self::reach`] of a key that is at most [`crate::theta::SURE`].
-    pub fn reach_of_sure(&self, key: i64) -> (i64, i64) {
-        let (below, above) = match self.home {
-            Side::Left => (self.lower, self.upper),
-            Side::Right => (self.upper.saturating_neg(), self.lower.saturating_neg()),
         };
-        (key.saturating_add(below), key.saturating_add(above))
+        (first.div_euclid(width), last.div_euclid(width))
     }
 
-    /// Number of the grid cell that holds `key`.
-    pub fn cell(&self, key: i128) -> i128 {
-        key.div_euclid(i128::from(self.width))
+    /// The same for a key that is at most [`crate::theta::SURE`].
+    pub fn sure_cells(home: Side, (lower, upper, width): (i64, i64, i64), key: i64) -> (i64, i64) {
+        let (below, above) = match home {
+            Side::Left => (lower, upper),
+            Side::Right => (upper.saturating_neg(), lower.saturating_neg()),
+        };
+        (key.saturating_add(below).div_euclid(width), key.saturating_add(above).div_euclid(width))
+    }
+
+    /// The same for a finite float, whose partners are told within `slack`.
+    pub fn float_cells(home: Side, (lower, upper, width): (f64, f64, f64), key: f64, slack: f64) -> (i64, i64) {
+        let (first, last) = match home {
+            Side::Left => (key + lower, key + upper),
+            Side::Right => (key - upper, key - lower),
+        };
+        (Self::float_cell(first - slack, width), Self::float_cell(last + slack, width))
+    }
+
+    /// The grid cell of a float; those beyond all cells are in the last one.
+    pub fn float_cell(key: f64, width: f64) -> i64 {
+        (key / width).floor() as i64
     }
 
     /// Expected copies of a row of the other side: the grid cells that its band touches, less those
     /// that hash to the same one of `cells` cells of the join.
-    pub fn expected_copies(&self, cells: u32) -> f64 {
-        let touched = 1.0 + (self.upper - self.lower) as f64 / self.width as f64;
+    fn expected_copies(&self, cells: u32) -> f64 {
+        let widths = match *self {
+            Self::Exact { lower, upper, width } => (upper - lower) as f64 / width as f64,
+            Self::Float { lower, upper, width } => (upper - lower) / width,
+        };
         let cells = f64::from(cells);
-        cells * (1.0 - (1.0 - 1.0 / cells).powf(touched))
+        cells * (1.0 - (1.0 - 1.0 / cells).powf(1.0 + widths))
+    }
+
+    /// Width of a grid cell.
+    pub fn width(&self) -> f64 {
+        match *self {
+            Self::Exact { width, .. } => width as f64,
+            Self::Float { width, .. } => width,
+        }
     }
 }
 
@@ -177,8 +217,8 @@ impl Layout {
             }
             Partitioning::Key { .. } => [1.0, 1.0],
             Partitioning::Grid(grid) => match grid.home {
-                Side::Left => [1.0, grid.expected_copies(self.cells())],
-                Side::Right => [grid.expected_copies(self.cells()), 1.0],
+                Side::Left => [1.0, grid.band.expected_copies(self.cells())],
+                Side::Right => [grid.band.expected_copies(self.cells()), 1.0],
             },
         }
     }
@@ -192,7 +232,7 @@ impl Layout {
             }
             Partitioning::Key { .. } => format!("key, {} cells of 1x1", self.cells()),
             Partitioning::Grid(grid) => {
-                format!("grid of width {}, {} cells of 1x1", grid.width, self.cells())
+                format!("grid of width {}, {} cells of 1x1", grid.band.width(), self.cells())
             }
         }
     }
@@ -240,14 +280,29 @@ mod tests {
             left in -1_000_i128..1_000, right in -1_000_i128..1_000, lower in -20_i64..20, span in 0_i64..40,
             width in 1_i64..50, home_left: bool,
         ) {
-            let key = || IndexKey { terms: vec![], limit: None };
             let home = if home_left { Side::Left } else { Side::Right };
-            let grid = Grid { home, left: key(), right: key(), lower, upper: lower + span, width };
+            let band = (lower, lower + span, width);
             let meets = (i128::from(lower)..=i128::from(lower + span)).contains(&(left - right));
             let (own, other) = if home_left { (left, right) } else { (right, left) };
-            let (first, last) = grid.reach(other);
-            let cells = grid.cell(first)..=grid.cell(last);
-            prop_assert!(!meets || cells.contains(&grid.cell(own)));
+            let (first, last) = GridBand::exact_cells(home, band, other);
+            let own = own.div_euclid(i128::from(width));
+            prop_assert!(!meets || (first..=last).contains(&own));
+            let (sure_first, sure_last) = GridBand::sure_cells(home, band, other as i64);
+            prop_assert_eq!((i128::from(sure_first), i128::from(sure_last)), (first, last));
+        }
+
+        #[test]
+        fn a_band_of_floats_reaches_the_cells_of_all_its_partners(
+            left in prop_oneof![-1e3_f64..1e3, -1e17_f64..1e17, prop::num::f64::NORMAL], offset in -30.0_f64..30.0,
+            lower in -20.0_f64..20.0, span in 0.001_f64..40.0, home_left: bool,
+        ) {
+            let (home, right) = (if home_left { Side::Left } else { Side::Right }, left + offset);
+            let (upper, width) = (lower + span, span * 8.0);
+            let meets = (lower..=upper).contains(&(left - right)) || (left >= right + lower && left <= right + upper);
+            let (own, other) = if home_left { (left, right) } else { (right, left) };
+            let slack = 8.0 * f64::EPSILON * (other.abs() + 40.0);
+            let (first, last) = GridBand::float_cells(home, (lower, upper, width), other, slack);
+            prop_assert!(!meets || (first..=last).contains(&GridBand::float_cell(own, width)));
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Range {
     /// The range says all that its conjuncts say, as long as no key is beyond [`SURE`]: pairs inside
     /// need no further look. Of floats, those that are inside by more than the error of the keys.
     pub tight: bool,
+    /// NaN and infinities never match finite keys.
+    pub separates: bool,
 }
 
 /// Terms of whole keys are sure up to this size, and up to this divided by half of their number if
@@ -241,6 +243,17 @@ pub(crate) struct RawRange {
     pub(crate) right: RawKey,
     pub(crate) bounds: Bounds,
     pub(crate) tight: bool,
+    pub(crate) mixed: Mixed,
+}
+
+/// For which pairs of a finite key and one that is not an atom can be true: a bit for each of NaN and
+/// the infinities on either side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mixed(pub(crate) u8);
+
+impl Mixed {
+    pub(crate) const ANY: Self = Self(0b11_1111);
+    pub(crate) const NONE: Self = Self(0);
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -311,6 +324,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
             right: range.right.lower(inputs.schema(Side::Right))?,
             bounds: range.bounds,
             tight: range.tight,
+            separates: range.mixed == Mixed::NONE,
         })
     });
     let ranges = ranges.collect::<Result<_, PlanError>>()?;
@@ -327,6 +341,7 @@ fn merge(ranges: &mut Vec<(RawRange, AtomClass)>, range: RawRange, class: AtomCl
         {
             present.bounds = both;
             present.tight &= range.tight;
+            present.mixed.0 &= range.mixed.0;
             if both.is_band() && *present_class == AtomClass::Inequality {
                 *present_class = AtomClass::Band;
             }

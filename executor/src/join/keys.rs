@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type, SchemaRef, TimeUnit};
 use datafusion_physical_expr::PhysicalExpr;
@@ -262,12 +262,14 @@ impl KeyMaker {
             (0..rows).filter(|row| key.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
         }
         keys.prefixes = (!equality.is_empty()).then(|| hash_rows(&equality, rows)).transpose()?;
-        for (key, bounds) in &self.ranges {
+        for (number, (key, bounds)) in self.ranges.iter().enumerate() {
             let range = match bounds {
                 Bounds::Exact { .. } => Ranges::Exact(key.exact_or_wild(batch, &mut keys)?),
                 Bounds::Float { .. } => {
                     keys.sure = false;
-                    let (values, error) = key.float(batch, &mut keys)?;
+                    // Errors must not be as large as stripes are wide.
+                    let most = self.stripes.filter(|_| number == 1).map_or(f64::INFINITY, Stripes::limit);
+                    let (values, error) = key.float(batch, most, &mut keys)?;
                     Ranges::Float(values, error)
                 }
                 Bounds::Ordered { .. } => {
@@ -413,7 +415,19 @@ impl RangeKey {
         Ok(sums.into_iter().enumerate().map(key).collect())
     }
 
-    fn float(&self, batch: &RecordBatch, keys: &mut Keys) -> Result<(Vec<f64>, f64), ExecError> {
+    /// The value of every row, as a float, of a key of one term.
+    ///
+    /// # Errors
+    /// The term cannot be computed for some row.
+    pub(crate) fn values(&self, batch: &RecordBatch) -> Result<Float64Array, ExecError> {
+        let [(_, term)] = self.terms.as_slice() else {
+            return Err(ExecError::Internal("a key of a grid of floats has one term".to_owned()));
+        };
+        Ok(cast(&evaluate(term, batch)?, &DataType::Float64)?.as_primitive::<Float64Type>().clone())
+    }
+
+    /// The values, and a bound on their errors. Rows with a term beyond `most` are wild.
+    fn float(&self, batch: &RecordBatch, most: f64, keys: &mut Keys) -> Result<(Vec<f64>, f64), ExecError> {
         let rows = batch.num_rows();
         let mut sums = vec![0.0_f64; batch.num_rows()];
         let mut magnitude = 0.0_f64;
@@ -425,14 +439,16 @@ impl RangeKey {
             }
             for (row, sum) in sums.iter_mut().enumerate() {
                 let value = values.value(row);
-                if value.is_finite() {
+                if value.is_finite() && value.abs() <= most {
                     magnitude = magnitude.max(value.abs());
+                    *sum += *factor as f64 * value;
+                } else {
+                    *sum = f64::NAN;
                 }
-                *sum += *factor as f64 * value;
             }
         }
-        // One term is the value itself, but for the rounding of integers.
-        let error = 4.0 * f64::EPSILON * magnitude * self.terms.len() as f64;
+        // One term is the value itself: what the rounding of whole numbers makes of it, any partner allows for.
+        let error = if self.terms.len() > 1 { 4.0 * f64::EPSILON * magnitude * self.terms.len() as f64 } else { 0.0 };
         let keep = |sum: f64| sum.is_finite() && self.limit.is_none_or(|limit| sum.abs() <= limit);
         for (row, sum) in sums.iter_mut().enumerate() {
             if !keep(*sum) {

@@ -144,7 +144,7 @@ pub(super) struct LayoutFacts {
 pub(super) enum PartitioningFacts {
     Any { rows: u32, columns: u32 },
     Key,
-    Grid { width: i64, home: &'static str },
+    Grid { width: f64, home: &'static str },
 }
 
 #[derive(Debug, Serialize)]
@@ -458,7 +458,7 @@ fn layout_facts(layout: &Layout) -> LayoutFacts {
             PartitioningFacts::Any { rows, columns }
         }
         Partitioning::Key { .. } => PartitioningFacts::Key,
-        Partitioning::Grid(grid) => PartitioningFacts::Grid { width: grid.width, home: side_name(grid.home) },
+        Partitioning::Grid(grid) => PartitioningFacts::Grid { width: grid.band.width(), home: side_name(grid.home) },
     };
     LayoutFacts { name: layout.name(), cells: layout.cells(), partitioning }
 }

@@ -28,9 +28,13 @@ impl Lowering<'_> {
             OperatorKind::Sink(sink) => matches!(sink.mode, SinkMode::Final { .. }),
             _ => false,
         };
-        let deferred: Vec<bool> = (0..self.operators.len() as u32)
-            .map(|id| self.edges.iter().filter(|edge| edge.from == OperatorId(id)).all(|edge| is_end(edge.to)))
-            .collect();
+        let is_aggregate = |id: OperatorId| matches!(self.operators[id.0 as usize].kind, OperatorKind::Aggregate(_));
+        // An aggregate that waits for the end reads nothing before either. Edges lead to higher ids.
+        let mut deferred = vec![false; self.operators.len()];
+        for id in (0..self.operators.len() as u32).rev().map(OperatorId) {
+            let waits = |to: OperatorId| is_end(to) || is_aggregate(to) && deferred[to.0 as usize];
+            deferred[id.0 as usize] = self.edges.iter().filter(|edge| edge.from == id).all(|edge| waits(edge.to));
+        }
         let leads_to: Vec<Option<OperatorId>> = (0..self.operators.len() as u32)
             .map(|id| self.edges.iter().find(|edge| edge.from == OperatorId(id)).map(|edge| edge.to))
             .collect();

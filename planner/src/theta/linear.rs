@@ -4,12 +4,14 @@
 //! Keys are computed beside the query, in whole numbers of the finest unit (or in floats), not
 //! with the query's own arithmetic: nothing overflows here that would not overflow there.
 
+use std::cmp::Ordering;
+
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion_common::ScalarValue;
 use datafusion_expr::expr::Alias;
 use datafusion_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 
-use super::{Bounds, Inputs, RawKey, RawRange, Reads, SURE_BOUND};
+use super::{Bounds, Inputs, Mixed, RawKey, RawRange, Reads, SURE_BOUND};
 use crate::physical::Side;
 
 const SECOND: i64 = 1_000_000_000;
@@ -97,7 +99,58 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
         },
         Unit::Ordered => Bounds::Ordered { lower, upper },
     };
-    Some(RawRange { tight, ..sum.into_range(bounds, unit)? })
+    let mixed = if unit == Unit::Float { mixed(a, op, b, inputs) } else { Mixed::ANY };
+    Some(RawRange { tight, mixed, ..sum.into_range(bounds, unit)? })
+}
+
+/// What the comparison says of one key that is not finite and another that is: with constants that are
+/// not huge, whichever finite one.
+fn mixed(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> Mixed {
+    let mut mixed = 0;
+    let cases = Side::BOTH.into_iter().flat_map(|side| [f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(|v| (side, v)));
+    for (bit, (side, value)) in cases.enumerate() {
+        let values = (value_of(a, (side, value), inputs), value_of(b, (side, value), inputs));
+        let holds = match values {
+            // Zeros are equal, NaN is greater than all else.
+            (Some(a), Some(b)) => {
+                let order = if a == b { Ordering::Equal } else { nan_last(a).total_cmp(&nan_last(b)) };
+                match op {
+                    Operator::Eq => order.is_eq(),
+                    Operator::Lt => order.is_lt(),
+                    Operator::LtEq => order.is_le(),
+                    Operator::Gt => order.is_gt(),
+                    _ => order.is_ge(),
+                }
+            }
+            _ => true,
+        };
+        mixed |= u8::from(holds) << bit;
+    }
+    Mixed(mixed)
+}
+
+fn nan_last(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
+}
+
+/// The value of an expression where all terms of one side have a value that is not finite, and those of
+/// the other are zero.
+fn value_of(expr: &Expr, of: (Side, f64), inputs: Inputs<'_>) -> Option<f64> {
+    Some(match parts(expr, inputs) {
+        Parts::Sum(a, sign, b) => value_of(a, of, inputs)? + sign as f64 * value_of(b, of, inputs)?,
+        Parts::Inner(inner, sign, _) => sign as f64 * value_of(inner, of, inputs)?,
+        Parts::Leaf => match (inputs.reads(expr), expr) {
+            (Reads::Nothing, Expr::Literal(value, _)) => float_value(value)?,
+            (Reads::One(side), _) => {
+                if side == of.0 {
+                    of.1
+                } else {
+                    0.0
+                }
+            }
+            _ => return None,
+        },
+    })
 }
 
 /// The range `lower <= expr <= upper` for a linear expression of both sides, a little wider than
@@ -135,6 +188,10 @@ pub(super) fn between(
         Unit::Time | Unit::Ordered => return None,
     };
     let mut range = sum.into_range(bounds, unit)?;
+    if lower.is_some() && upper.is_some() {
+        // A size is bounded; that of NaN is NaN, greater than any bound.
+        range.mixed = Mixed::NONE;
+    }
     range.left.limit = domain;
     range.right.limit = domain;
     Some(range)
@@ -352,6 +409,7 @@ impl Linear {
             right: RawKey { terms: self.right, limit: None },
             bounds,
             tight: false,
+            mixed: Mixed::ANY,
         }
     }
 }

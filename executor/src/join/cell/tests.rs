@@ -76,7 +76,11 @@ fn join(setup: &Setup) -> Arc<Join> {
         retracts: setup.retracts,
         condition,
         equality,
-        ranges: setup.ranged.then(|| Range { left: key(), right: key(), bounds, tight: false }).into_iter().collect(),
+        ranges: setup
+            .ranged
+            .then(|| Range { left: key(), right: key(), bounds, tight: false, separates: false })
+            .into_iter()
+            .collect(),
         said: vec![Said::ByItself; 1 + usize::from(setup.equal)],
         output: vec![0, 1, 2, 3],
         aggregate: None,

@@ -18,7 +18,7 @@ mod run;
 use thetis_planner::physical::Side;
 use thetis_planner::theta::Bounds;
 
-use self::run::{Filters, SortedRun, class, difference};
+use self::run::{Filters, SortedRun, class};
 use super::{Candidates, Cursor, LocalIndex, Probe};
 use crate::join::keys::{Keys, reach};
 use crate::join::runs::{self, Run};
@@ -238,7 +238,7 @@ impl SortedIndex {
         if run.classed {
             let other = usize::from(run.driver == 0);
             let differences =
-                run.keys().iter().zip(&run.ranges[other]).map(|(key, other)| class(difference(*other, *key)));
+                run.keys().iter().zip(&run.ranges[other]).map(|(key, other)| class(other.saturating_sub(*key)));
             run.prefixes = Some(differences.collect());
         }
         let place =

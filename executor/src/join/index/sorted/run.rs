@@ -35,8 +35,8 @@ pub(super) struct SortedRun {
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) rows: Range<usize>,
-    /// Least and greatest difference, of each range.
-    spreads: Vec<(i128, i128)>,
+    /// Least and greatest difference, of each range; one that does not fit is not known.
+    spreads: Vec<(i64, i64)>,
 }
 
 impl Group {
@@ -45,35 +45,33 @@ impl Group {
         if let [reach] = reaches {
             return reach[row];
         }
-        let clamp = |key: i128| key.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         for (reach, (least, most)) in reaches.iter().zip(&self.spreads) {
             let (from, to) = reach[row];
             if from > to {
                 return (i64::MAX, i64::MIN);
             }
-            low = low.max(clamp(i128::from(from) - most));
-            high = high.min(clamp(i128::from(to) - least));
+            if *most != i64::MAX {
+                low = low.max(from.saturating_sub(*most));
+            }
+            if *least != i64::MIN {
+                high = high.min(to.saturating_sub(*least));
+            }
         }
         (low, high)
     }
 
     /// What is in the narrowed span is in all ranges: their keys are the same but for constants.
     pub(super) fn is_exact(&self) -> bool {
-        self.spreads.iter().all(|(least, most)| least == most)
+        self.spreads.iter().all(|(least, most)| least == most && ![i64::MIN, i64::MAX].contains(least))
     }
 }
 
-/// Rows whose other key is about as far from the driving one, within a factor of four, have the same
-/// class.
-pub(super) fn class(difference: i128) -> u64 {
-    let bits = u128::BITS - difference.unsigned_abs().leading_zeros();
-    u64::from(bits.div_ceil(2)) << 1 | u64::from(difference < 0)
-}
-
-/// How far the key of a row is from the one that makes the order.
-pub(super) fn difference(other: i64, key: i64) -> i128 {
-    i128::from(other) - i128::from(key)
+/// Rows whose other key is about as far from the driving one, within a factor of sixteen, have the same
+/// class: fewer classes are searched faster, and the longest that a class has is known.
+pub(super) fn class(difference: i64) -> u64 {
+    let bits = u64::BITS - difference.unsigned_abs().leading_zeros();
+    u64::from(bits.div_ceil(4)) << 1 | u64::from(difference < 0)
 }
 
 /// What a row asks of the ranges that do not make the order.
@@ -99,8 +97,8 @@ impl SortedRun {
         };
         let keys = self.keys();
         let spread = |range: &Vec<i64>, part: &Range<usize>| {
-            let differences = part.clone().map(|at| difference(range[at], keys[at]));
-            differences.fold((i128::MAX, i128::MIN), |(least, most), d| (least.min(d), most.max(d)))
+            let differences = range[part.clone()].iter().zip(&keys[part.clone()]).map(|(a, b)| a.saturating_sub(*b));
+            differences.fold((i64::MAX, i64::MIN), |(least, most), d| (least.min(d), most.max(d)))
         };
         let spreads = |part: &Range<usize>| match self.ranges.as_slice() {
             [_] => Vec::new(),
