@@ -51,8 +51,9 @@ const CONDITIONS: [Condition; 12] = [
     ("r.x <= l.x", |l, r| at_most(r.1, l.1), true),
 ];
 
-/// The order of floats in SQL: zeros are equal, NaN is greater than all.
+/// The order of floats in SQL: zeros are equal, NaN is greater than all, whatever its sign.
 fn at_most(a: f64, b: f64) -> bool {
+    let [a, b] = [a, b].map(|value| if value.is_nan() { f64::NAN } else { value });
     a == b || a.total_cmp(&b).is_le()
 }
 

@@ -16,7 +16,7 @@ use thetis_planner::theta::{Bounds, IndexKey, Range, SURE, Said};
 
 use super::stripes::{Stripes, stripe_prefix};
 use crate::error::ExecError;
-use crate::exact::{float_order, with_exact_values};
+use crate::exact::{float_of, float_order, with_exact_values};
 use crate::route::hash_rows;
 use crate::steps::{compile_all, evaluate};
 
@@ -137,62 +137,67 @@ pub fn slack(key: f64, offset: f64) -> f64 {
 ///
 /// `stored` is the side that is looked into, `error` the bound on the error of its keys.
 pub fn reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
-    reach_of(keys, row, bounds, stored, error, false)
+    reach_of(keys.order(row), bounds, stored, keys.error() + error)
 }
 
-/// What it meets for sure, if the bounds are those of the condition: of floats, less than it can
-/// meet.
-pub fn sure_reach(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
-    reach_of(keys, row, bounds, stored, error, true)
-}
-
-fn reach_of(keys: &Ranges, row: usize, bounds: &Bounds, stored: Side, error: f64, sure: bool) -> (i64, i64) {
-    const ALL: (i64, i64) = (i64::MIN, i64::MAX);
-    match (keys, bounds) {
-        (Ranges::Exact(keys), Bounds::Exact { lower, upper }) => {
-            let key = keys[row];
-            match stored {
-                // L in [R + lower, R + upper]
-                Side::Left => (
-                    lower.map_or(i64::MIN, |lower| key.saturating_add(lower)),
-                    upper.map_or(i64::MAX, |upper| key.saturating_add(upper)),
-                ),
-                // R in [L - upper, L - lower]
-                Side::Right => (
-                    upper.map_or(i64::MIN, |upper| key.saturating_sub(upper)),
-                    lower.map_or(i64::MAX, |lower| key.saturating_sub(lower)),
-                ),
-            }
-        }
-        (Ranges::Float(keys, own_error), Bounds::Float { lower, upper }) => {
-            let key = keys[row];
-            let (low, high) = match stored {
-                Side::Left => (lower.map(|lower| key + lower), upper.map(|upper| key + upper)),
-                Side::Right => (upper.map(|upper| key - upper), lower.map(|lower| key - lower)),
-            };
-            let offset = lower.unwrap_or(0.0).abs().max(upper.unwrap_or(0.0).abs());
-            let slack = slack(key.abs(), offset) + own_error + error;
-            let slack = if sure { -slack } else { slack };
-            let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
-            let low_order = finite(low.map(|low| low - slack)).map(float_order);
-            let high_order = finite(high.map(|high| high + slack)).map(float_order);
-            // A bound that is there and cannot be computed admits all, or nothing for sure.
-            let (least, most) = if sure { (i64::MAX, i64::MIN) } else { (i64::MIN, i64::MAX) };
-            (
-                low_order.unwrap_or(if low.is_none() { i64::MIN } else { least }),
-                high_order.unwrap_or(if high.is_none() { i64::MAX } else { most }),
-            )
-        }
-        (Ranges::Ordered(keys), Bounds::Ordered { lower, upper }) => {
-            let key = keys[row];
+/// The same for the index number of a key, with the errors of both sides.
+pub(crate) fn reach_of(order: i64, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
+    match bounds {
+        Bounds::Exact { lower, upper } => match stored {
+            // L in [R + lower, R + upper]
+            Side::Left => (
+                lower.map_or(i64::MIN, |lower| order.saturating_add(lower)),
+                upper.map_or(i64::MAX, |upper| order.saturating_add(upper)),
+            ),
+            // R in [L - upper, L - lower]
+            Side::Right => (
+                upper.map_or(i64::MIN, |upper| order.saturating_sub(upper)),
+                lower.map_or(i64::MAX, |lower| order.saturating_sub(lower)),
+            ),
+        },
+        Bounds::Float { lower, upper } => float_reach(float_of(order), (*lower, *upper), stored, error, false),
+        Bounds::Ordered { lower, upper } => {
             let (at_least, at_most) = match stored {
                 Side::Left => (*lower, *upper),
                 Side::Right => (*upper, *lower),
             };
-            (if at_least { key } else { i64::MIN }, if at_most { key } else { i64::MAX })
+            (if at_least { order } else { i64::MIN }, if at_most { order } else { i64::MAX })
         }
-        _ => ALL,
     }
+}
+
+/// What it meets for sure, if the bounds are those of the condition: of floats, less than it can
+/// meet.
+pub(crate) fn sure_reach_of(order: i64, bounds: &Bounds, stored: Side, error: f64) -> (i64, i64) {
+    match bounds {
+        Bounds::Float { lower, upper } => float_reach(float_of(order), (*lower, *upper), stored, error, true),
+        _ => reach_of(order, bounds, stored, error),
+    }
+}
+
+fn float_reach(
+    key: f64,
+    (lower, upper): (Option<f64>, Option<f64>),
+    stored: Side,
+    error: f64,
+    sure: bool,
+) -> (i64, i64) {
+    let (low, high) = match stored {
+        Side::Left => (lower.map(|lower| key + lower), upper.map(|upper| key + upper)),
+        Side::Right => (upper.map(|upper| key - upper), lower.map(|lower| key - lower)),
+    };
+    let offset = lower.unwrap_or(0.0).abs().max(upper.unwrap_or(0.0).abs());
+    let slack = slack(key.abs(), offset) + error;
+    let slack = if sure { -slack } else { slack };
+    let finite = |bound: Option<f64>| bound.filter(|bound| bound.is_finite());
+    let low_order = finite(low.map(|low| low - slack)).map(float_order);
+    let high_order = finite(high.map(|high| high + slack)).map(float_order);
+    // A bound that is there and cannot be computed admits all, or nothing for sure.
+    let (least, most) = if sure { (i64::MAX, i64::MIN) } else { (i64::MIN, i64::MAX) };
+    (
+        low_order.unwrap_or(if low.is_none() { i64::MIN } else { least }),
+        high_order.unwrap_or(if high.is_none() { i64::MAX } else { most }),
+    )
 }
 
 /// Computes the keys of one side's rows.

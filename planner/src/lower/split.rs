@@ -82,7 +82,9 @@ impl Lowering<'_> {
                 let edge = &mut self.edges[number];
                 (edge.steps, edge.exchange) = (Vec::new(), exchange);
             }
-            OperatorKind::Source(_) if self.settings.parallelism > 1 && !partial.groups.is_empty() => {
+            OperatorKind::Source(source) if self.settings.parallelism > 1 && !partial.groups.is_empty() => {
+                // Half of the cores read for those that count.
+                source.readers = source.readers.min(self.settings.parallelism / 2).max(1);
                 partial.phase = Phase::Partial(std::mem::take(&mut self.edges[number].steps));
                 let operator = Operator {
                     kind: OperatorKind::Aggregate(partial),

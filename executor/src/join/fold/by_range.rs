@@ -9,7 +9,7 @@ use thetis_planner::theta::Bounds;
 use super::minima::Minima;
 use super::{Given, Judge, RowKeys, Rows, Total, Totals, add_least};
 use crate::error::ExecError;
-use crate::join::keys::{Ranges, reach, sure_reach};
+use crate::join::keys::{Ranges, reach_of, sure_reach_of};
 use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
 
 /// Rows of a side that are sorted together: more when there are many, so that a walk along a long run
@@ -17,8 +17,8 @@ use crate::join::runs::{self, Run, advance, merge_keys, merge_values};
 const LEAST_BATCH: usize = 1 << 16;
 const MOST_BATCH: usize = 1 << 19;
 
-/// [`reach`] or [`sure_reach`].
-type Reach = fn(&Ranges, usize, &Bounds, Side, f64) -> (i64, i64);
+/// Rows that are counted at a time.
+const STRETCH: usize = 4096;
 
 /// Both sides.
 #[derive(Debug)]
@@ -122,8 +122,6 @@ impl Terms {
 /// Sorted rows that are counted against runs.
 struct Batch {
     keys: Vec<i64>,
-    /// What they reach on the other side, and what of that for sure.
-    reach: Vec<[(i64, i64); 2]>,
     /// Numbers in the store, where not all that is in reach matches.
     rows: Option<Vec<u32>>,
     weights: Option<Vec<i64>>,
@@ -164,9 +162,9 @@ impl ByRange {
         if waiting.rows == 0 {
             return Ok(());
         }
-        let batch = Batch::of(waiting, &self.bounds, side, self.errors[side.other().index()])?;
+        let batch = Batch::of(waiting)?;
         for run in &self.runs[side.other().index()] {
-            batch.count(run, (side, judge), &self.kinds, totals)?;
+            self.count(&batch, run, (side, judge), totals)?;
         }
         runs::push(&mut self.runs[side.index()], Sums::of(batch));
         Ok(())
@@ -187,9 +185,56 @@ impl ByRange {
                 waiting.rows += rows.weights.len();
                 waiting.parts.push(rows);
             }
-            let batch = Batch::of(waiting, &self.bounds, side, self.errors[side.other().index()])?;
+            let batch = Batch::of(waiting)?;
             for run in &self.runs[side.other().index()] {
-                batch.count(run, (side, judge), &self.kinds, totals)?;
+                self.count(&batch, run, (side, judge), totals)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the pairs of a batch with the rows of a run of the other side.
+    fn count(
+        &self,
+        batch: &Batch,
+        run: &Sums,
+        (side, judge): (Side, &dyn Judge),
+        totals: &mut Totals,
+    ) -> Result<(), ExecError> {
+        let (bounds, other, error) = (&self.bounds, side.other(), self.errors[0] + self.errors[1]);
+        let (mut from, mut to) = (0, 0);
+        let mut counted: Vec<(usize, (usize, usize))> = Vec::with_capacity(STRETCH);
+        let mut doubts = Doubts::default();
+        for start in (0..batch.keys.len()).step_by(STRETCH) {
+            counted.clear();
+            for (row, key) in (start..).zip(batch.keys[start..].iter().take(STRETCH)) {
+                let (low, high) = reach_of(*key, bounds, other, error);
+                from = advance(run.keys.len(), from, |at| run.keys[at] < low);
+                to = advance(run.keys.len(), to.max(from), |at| run.keys[at] <= high);
+                let mut span = (from, to);
+                if batch.rows.is_some() && from < to {
+                    let (low, high) = sure_reach_of(*key, bounds, other, error);
+                    let sure_from = advance(to, from, |at| run.keys[at] < low);
+                    let sure_to = advance(to, sure_from, |at| run.keys[at] <= high);
+                    span = (sure_from, sure_to);
+                    doubts.add(batch, row, run, [(from, sure_from), (sure_to, to)]);
+                }
+                if span.0 < span.1 {
+                    counted.push((row, span));
+                }
+            }
+            if !doubts.spans.is_empty() {
+                let matches = judge.judge(side, &doubts.rows, &doubts.others)?;
+                counted.extend(matches.values().set_indices().map(|at| doubts.spans[at]));
+                doubts = Doubts::default();
+            }
+            match &batch.groups {
+                None => batch.add(run, &counted, &self.kinds, totals.of(0)),
+                Some(groups) => {
+                    for one in &counted {
+                        batch.add(run, std::slice::from_ref(one), &self.kinds, totals.of(groups[one.0]));
+                    }
+                }
             }
         }
         Ok(())
@@ -202,7 +247,7 @@ impl ByRange {
 
 impl Batch {
     /// Sorts what waits. Rows of weight zero are left out.
-    fn of(waiting: Waiting, bounds: &Bounds, side: Side, error: f64) -> Result<Self, ExecError> {
+    fn of(waiting: Waiting) -> Result<Self, ExecError> {
         let mut order: Vec<(i64, u32, u32)> = Vec::with_capacity(waiting.rows);
         let (mut weighted, mut floats) = (false, false);
         for (number, part) in (0..).zip(&waiting.parts) {
@@ -238,71 +283,17 @@ impl Batch {
         let calls = calls.collect();
         let weights = weighted.then(|| sorted(&|part, row| part.weights[row]));
         let keys: Vec<i64> = order.iter().map(|(key, ..)| *key).collect();
-        let mut reaches = Vec::with_capacity(order.len());
-        let mut rows = Vec::new();
-        for (_, part, row) in &order {
-            let RowKeys::Ranges(ranges, first) = &parts[*part as usize].keys else { continue };
-            let found = |reach: Reach| reach(ranges, *row as usize, bounds, side.other(), error);
-            reaches.push(if floats { [found(reach), found(sure_reach)] } else { [found(reach); 2] });
-            rows.push(first + row);
-        }
+        let number = |(_, part, row): &(i64, u32, u32)| match &parts[*part as usize].keys {
+            RowKeys::Ranges(_, first) => first + row,
+            _ => 0,
+        };
+        let rows = floats.then(|| order.iter().map(number).collect());
         let grouped = parts.iter().all(|part| part.groups.is_some());
         let group = |(_, part, row): &(i64, u32, u32)| {
             parts[*part as usize].groups.as_ref().map_or(0, |groups| groups[*row as usize])
         };
         let groups = grouped.then(|| order.iter().map(group).collect());
-        let (rows, reach) = (floats.then_some(rows), reaches);
-        Ok(Self { keys, reach, rows, weights, calls, groups })
-    }
-
-    /// Adds the pairs with the rows of a run of the other side.
-    fn count(
-        &self,
-        run: &Sums,
-        (side, judge): (Side, &dyn Judge),
-        kinds: &[FoldKind],
-        totals: &mut Totals,
-    ) -> Result<(), ExecError> {
-        let (mut from, mut to) = (0, 0);
-        let mut spans: Vec<(usize, usize)> = Vec::with_capacity(self.keys.len());
-        let mut doubts = Doubts::default();
-        for (row, [(low, high), (sure_low, sure_high)]) in self.reach.iter().copied().enumerate() {
-            from = advance(run.keys.len(), from, |at| run.keys[at] < low);
-            to = advance(run.keys.len(), to.max(from), |at| run.keys[at] <= high);
-            let mut span = (from, to);
-            if let (Some(rows), Some(others)) = (&self.rows, &run.rows) {
-                let sure_from = advance(to, from, |at| run.keys[at] < sure_low);
-                let sure_to = advance(to, sure_from, |at| run.keys[at] <= sure_high);
-                span = (sure_from, sure_to);
-                for doubtful in [(from, sure_from), (sure_to, to)] {
-                    // Rows with the same key match alike.
-                    let mut start = doubtful.0;
-                    for equal in run.keys[doubtful.0..doubtful.1].chunk_by(|a, b| a == b) {
-                        doubts.spans.push((row, (start, start + equal.len())));
-                        doubts.rows.push(rows[row]);
-                        doubts.others.push(others[start]);
-                        start += equal.len();
-                    }
-                }
-            }
-            spans.push(span);
-        }
-        let mut counted: Vec<(usize, (usize, usize))> = Vec::new();
-        if !doubts.spans.is_empty() {
-            let matches = judge.judge(side, &doubts.rows, &doubts.others)?;
-            counted = matches.values().set_indices().map(|at| doubts.spans[at]).collect();
-        }
-        let sure = spans.into_iter().enumerate().filter(|(_, (from, to))| from < to);
-        counted.extend(sure);
-        match &self.groups {
-            None => self.add(run, &counted, kinds, totals.of(0)),
-            Some(groups) => {
-                for one in &counted {
-                    self.add(run, std::slice::from_ref(one), kinds, totals.of(groups[one.0]));
-                }
-            }
-        }
-        Ok(())
+        Ok(Self { keys, rows, weights, calls, groups })
     }
 
     /// Adds the pairs of rows with spans of a run.
@@ -345,6 +336,21 @@ struct Doubts {
     /// In the store: the row, and one of the others.
     rows: Vec<u32>,
     others: Vec<u32>,
+}
+
+impl Doubts {
+    /// Adds the pairs of a row with spans of a run. Rows with the same key match alike.
+    fn add(&mut self, batch: &Batch, row: usize, run: &Sums, spans: [(usize, usize); 2]) {
+        let (Some(rows), Some(others)) = (&batch.rows, &run.rows) else { return };
+        for (mut start, end) in spans {
+            for equal in run.keys[start..end].chunk_by(|a, b| a == b) {
+                self.spans.push((row, (start, start + equal.len())));
+                self.rows.push(rows[row]);
+                self.others.push(others[start]);
+                start += equal.len();
+            }
+        }
+    }
 }
 
 impl Sums {
