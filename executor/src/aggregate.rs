@@ -20,7 +20,6 @@ use thetis_planner::physical::{Aggregate, Phase};
 
 pub(crate) use self::groups::Groups;
 pub(crate) use self::partial::{Partial, PartialAggregation};
-pub(crate) use self::table::canonical_floats;
 use self::table::{Inputs, Table, key_types};
 use crate::error::ExecError;
 use crate::frame::{Epoch, FRAME_ROWS, Frame};

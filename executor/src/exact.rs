@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array, UInt64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Decimal128Type, Float32Type, Float64Type, Int64Type, UInt64Type,
+};
 
 use crate::error::ExecError;
 
@@ -37,6 +39,21 @@ pub(crate) fn with_exact_values(array: &ArrayRef, with: impl FnOnce(&dyn Fn(usiz
         }
     }
     Ok(())
+}
+
+/// Floats that are equal become the same: -0.0 is 0.0, and there is one NaN.
+pub(crate) fn canonical_floats(array: ArrayRef) -> ArrayRef {
+    match array.data_type() {
+        DataType::Float64 => {
+            let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
+            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(canonical))
+        }
+        DataType::Float32 => {
+            let canonical = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
+            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(canonical))
+        }
+        _ => array,
+    }
 }
 
 /// Total order of floats as integers.

@@ -15,6 +15,7 @@ use thetis_planner::physical::{Exchange, Side};
 use thetis_planner::theta::SURE;
 
 use crate::error::ExecError;
+use crate::exact::canonical_floats;
 use crate::frame::{Frame, Units};
 use crate::join::keys::{RangeKey, slack};
 use crate::steps::{compile_all, evaluate};
@@ -103,7 +104,7 @@ struct Hash {
 
 impl Route for Hash {
     fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
-        let keys = self.keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+        let keys = values(&self.keys, &frame)?;
         let all = frame.rows();
         let hashes = hash_rows(&keys, all)?;
         let mut targets: Vec<Vec<u32>> = vec![Vec::new(); self.tasks as usize];
@@ -121,6 +122,11 @@ impl Route for Hash {
         }
         Ok(all)
     }
+}
+
+/// The values of keys, those that are equal the same.
+fn values(keys: &[Arc<dyn PhysicalExpr>], frame: &Frame) -> Result<Vec<ArrayRef>, ExecError> {
+    Ok(keys.iter().map(|key| evaluate(key, &frame.batch).map(canonical_floats)).collect::<Result<_, _>>()?)
 }
 
 fn take_rows(frame: &Frame, rows: &[u32]) -> Result<Frame, ExecError> {
@@ -215,7 +221,7 @@ impl Matrix {
         match &self.buckets {
             Buckets::One => (0..rows as u32).for_each(|row| visit(row, 0)),
             Buckets::Key(keys) => {
-                let keys = keys.iter().map(|key| evaluate(key, &frame.batch)).collect::<Result<Vec<_>, _>>()?;
+                let keys = values(keys, frame)?;
                 for (row, hash) in hash_rows(&keys, rows)?.into_iter().enumerate() {
                     if keys.iter().all(|key| key.is_valid(row)) {
                         visit(row as u32, (hash % u64::from(BUCKETS)) as u32);

@@ -148,7 +148,8 @@ fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
         }
         Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
             // A key of one term is exact: a value itself.
-            let exact = keys.iter().all(|key| matches!(key.terms.as_slice(), [term] if term.factor == 1));
+            let exact =
+                keys.iter().all(|key| matches!(key.terms.as_slice(), [term] if term.factor == 1) && !key.single);
             let modest = lower.abs().max(upper.abs()) <= MODEST && upper - lower >= MODEST.recip();
             if !(exact && modest && range.separates) {
                 return None;

@@ -122,6 +122,8 @@ pub struct IndexKey {
     pub terms: Vec<Term>,
     /// The range holds only for keys in [-limit, limit]; others must be treated as meeting all.
     pub limit: Option<f64>,
+    /// The condition computes with it in single precision: its error is that of such numbers.
+    pub single: bool,
 }
 
 /// One term of an [`IndexKey`].
@@ -260,13 +262,18 @@ impl Mixed {
 pub(crate) struct RawKey {
     pub(crate) terms: Vec<(i64, Expr)>,
     pub(crate) limit: Option<f64>,
+    pub(crate) single: bool,
 }
 
 impl RawKey {
+    fn is_same(&self, other: &Self) -> bool {
+        self.terms == other.terms && self.limit == other.limit
+    }
+
     fn lower(&self, schema: &DFSchema) -> Result<IndexKey, PlanError> {
         let terms =
             self.terms.iter().map(|(factor, expr)| Ok(Term { factor: *factor, expr: ScalarExpr::of(expr, schema)? }));
-        Ok(IndexKey { terms: terms.collect::<Result<_, PlanError>>()?, limit: self.limit })
+        Ok(IndexKey { terms: terms.collect::<Result<_, PlanError>>()?, limit: self.limit, single: self.single })
     }
 }
 
@@ -335,13 +342,15 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
 /// Joins a range to one over the same keys, if there is one: two inequalities make a band.
 fn merge(ranges: &mut Vec<(RawRange, AtomClass)>, range: RawRange, class: AtomClass) {
     for (present, present_class) in ranges.iter_mut() {
-        if present.left == range.left
-            && present.right == range.right
+        if present.left.is_same(&range.left)
+            && present.right.is_same(&range.right)
             && let Some(both) = present.bounds.and(range.bounds)
         {
             present.bounds = both;
             present.tight &= range.tight;
             present.mixed.0 &= range.mixed.0;
+            present.left.single |= range.left.single;
+            present.right.single |= range.right.single;
             if both.is_band() && *present_class == AtomClass::Inequality {
                 *present_class = AtomClass::Band;
             }
@@ -373,8 +382,29 @@ fn atoms(expr: &Expr) -> Vec<Expr> {
             },
             _ => vec![expr.clone()],
         },
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            let size = size_within(left, *op, right);
+            let size = size.or_else(|| op.swap().and_then(|op| size_within(right, op, left)));
+            size.unwrap_or_else(|| vec![expr.clone()])
+        }
         _ => vec![expr.clone()],
     }
+}
+
+/// `abs(expr) <= bound` as `expr <= bound` and `expr >= -bound`.
+fn size_within(size: &Expr, op: Operator, bound: &Expr) -> Option<Vec<Expr>> {
+    let (Expr::ScalarFunction(call), Expr::Literal(bound, _)) = (size, bound) else { return None };
+    let other = match op {
+        Operator::Lt => Operator::Gt,
+        Operator::LtEq => Operator::GtEq,
+        _ => return None,
+    };
+    let [inner] = call.args.as_slice() else { return None };
+    let negative = bound.arithmetic_negate().ok().filter(|_| call.name() == "abs" && !bound.is_null())?;
+    let compare = |op, bound| {
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(inner.clone()), op, Box::new(Expr::Literal(bound, None))))
+    };
+    Some(vec![compare(op, bound.clone()), compare(other, negative)])
 }
 
 /// `f(R) = g(S)` with both of one type: (left key, right key).

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, SchemaRef};
+use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::expr::ScalarExpr;
 use thetis_planner::physical::{Aggregate, AggregateCall, Phase};
@@ -11,6 +11,7 @@ use thetis_planner::physical::{Aggregate, AggregateCall, Phase};
 use super::accumulator::{Accumulator, Selected, Update, accumulator_for, types};
 use super::groups::Groups;
 use crate::error::ExecError;
+use crate::exact::canonical_floats;
 use crate::frame::Frame;
 use crate::steps::{compile_all, evaluate, mask};
 
@@ -172,20 +173,5 @@ impl CallInputs {
         let rows = some.as_deref().map_or(Selected::All(frame.rows()), Selected::Rows);
         let weights = frame.weights.as_deref();
         accumulator.update(&Update { values: &values, order: &order, rows, groups, weights })
-    }
-}
-
-/// Floats that are equal become the same: -0.0 is 0.0, and there is one NaN.
-pub(crate) fn canonical_floats(array: ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Float64 => {
-            let canonical = |value: f64| if value.is_nan() { f64::NAN } else { value + 0.0 };
-            Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(canonical))
-        }
-        DataType::Float32 => {
-            let canonical = |value: f32| if value.is_nan() { f32::NAN } else { value + 0.0 };
-            Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(canonical))
-        }
-        _ => array,
     }
 }

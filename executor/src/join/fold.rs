@@ -17,6 +17,7 @@
 mod by_key;
 mod by_range;
 mod minima;
+mod prefix;
 mod terms;
 
 use std::sync::Arc;
@@ -30,9 +31,9 @@ use self::by_key::ByKey;
 use self::by_range::ByRange;
 use self::terms::{Given, Term, turned};
 use super::keys::{KeyMaker, Keys, Ranges};
-use crate::aggregate::{Groups, canonical_floats};
+use crate::aggregate::Groups;
 use crate::error::ExecError;
-use crate::exact::values_of;
+use crate::exact::{canonical_floats, values_of};
 use crate::steps::{compile_all, evaluate};
 
 /// The sums of both sides of a cell.

@@ -16,7 +16,7 @@ use thetis_planner::theta::{Bounds, IndexKey, Range, SURE, Said};
 
 use super::stripes::{Stripes, stripe_prefix};
 use crate::error::ExecError;
-use crate::exact::{float_of, float_order, with_exact_values};
+use crate::exact::{canonical_floats, float_of, float_order, with_exact_values};
 use crate::route::hash_rows;
 use crate::steps::{compile_all, evaluate};
 
@@ -262,7 +262,7 @@ impl KeyMaker {
     pub fn keys(&self, batch: &RecordBatch) -> Result<Keys, ExecError> {
         let rows = batch.num_rows();
         let mut keys = Keys { rows, sure: true, ..Keys::default() };
-        let equality = self.equality.iter().map(|key| evaluate(key, batch)).collect::<Result<Vec<_>, _>>()?;
+        let equality = self.equality(batch)?;
         for key in equality.iter().filter(|key| key.null_count() > 0) {
             (0..rows).filter(|row| key.is_null(*row)).for_each(|row| set(&mut keys.null, rows, row));
         }
@@ -287,12 +287,12 @@ impl KeyMaker {
         Ok(keys)
     }
 
-    /// The values of the equality keys.
+    /// The values of the equality keys: those that are equal are the same.
     ///
     /// # Errors
     /// A key cannot be computed for some row.
     pub(crate) fn equality(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ExecError> {
-        Ok(self.equality.iter().map(|key| evaluate(key, batch)).collect::<Result<_, _>>()?)
+        Ok(self.equality.iter().map(|key| evaluate(key, batch).map(canonical_floats)).collect::<Result<_, _>>()?)
     }
 }
 
@@ -330,6 +330,8 @@ pub(crate) fn carried_columns(join: &Join, side: Side) -> Vec<u32> {
 pub struct RangeKey {
     terms: Vec<(i64, Arc<dyn PhysicalExpr>)>,
     limit: Option<f64>,
+    /// The condition computes in single precision.
+    single: bool,
     /// Terms beyond this are not sure.
     sure: i64,
 }
@@ -342,7 +344,7 @@ impl RangeKey {
     pub fn new(key: &IndexKey, schema: &SchemaRef) -> Result<Self, ExecError> {
         let exprs: Vec<_> = key.terms.iter().map(|term| term.expr.clone()).collect();
         let terms = key.terms.iter().map(|term| term.factor).zip(compile_all(&exprs, schema)?);
-        Ok(Self { terms: terms.collect(), limit: key.limit, sure: SURE })
+        Ok(Self { terms: terms.collect(), limit: key.limit, single: key.single, sure: SURE })
     }
 
     /// The values, if the key is a column of 64-bit integers without NULLs.
@@ -453,7 +455,11 @@ impl RangeKey {
             }
         }
         // One term is the value itself: what the rounding of whole numbers makes of it, any partner allows for.
-        let error = if self.terms.len() > 1 { 4.0 * f64::EPSILON * magnitude * self.terms.len() as f64 } else { 0.0 };
+        let error = match (self.single, self.terms.len()) {
+            (false, 1) => 0.0,
+            (false, terms) => 4.0 * f64::EPSILON * magnitude * terms as f64,
+            (true, terms) => 4.0 * f64::from(f32::EPSILON) * magnitude * terms as f64,
+        };
         let keep = |sum: f64| sum.is_finite() && self.limit.is_none_or(|limit| sum.abs() <= limit);
         for (row, sum) in sums.iter_mut().enumerate() {
             if !keep(*sum) {

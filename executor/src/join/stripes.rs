@@ -18,6 +18,8 @@ pub enum Stripes {
     Float {
         /// Width.
         width: f64,
+        /// Floats beyond this have no stripe.
+        limit: f64,
     },
 }
 
@@ -27,19 +29,24 @@ const WIDTHS_OF_BAND: f64 = 2.0;
 /// Floats beyond so many widths are rounded too much to be told from stripe to stripe, and sums of
 /// those beyond the other bound may be infinite.
 const KNOWN_WIDTHS: f64 = 1e12;
+const KNOWN_WIDTHS_SINGLE: f64 = 1e5;
 const KNOWN_FLOATS: f64 = 1e300;
 
 impl Stripes {
     /// For a join on two bands without equality keys.
     pub fn of(join: &Join) -> Option<Self> {
         match (join.local_index(), join.ranges.get(1)) {
-            (LocalIndexKind::Striped, Some(range)) => Self::of_band(&range.bounds),
+            (LocalIndexKind::Striped, Some(range)) => Self::of_keys(&range.bounds, range.left.single),
             _ => None,
         }
     }
 
     /// For a second key with these bounds, if both are there.
     pub fn of_band(bounds: &Bounds) -> Option<Self> {
+        Self::of_keys(bounds, false)
+    }
+
+    fn of_keys(bounds: &Bounds, single: bool) -> Option<Self> {
         match *bounds {
             Bounds::Exact { lower: Some(lower), upper: Some(upper) } => {
                 let span = i128::from(upper) - i128::from(lower) + 1;
@@ -48,8 +55,9 @@ impl Stripes {
             }
             Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
                 let width = (upper - lower) * WIDTHS_OF_BAND;
-                let known = lower.abs().max(upper.abs()) <= KNOWN_FLOATS.min(width * KNOWN_WIDTHS);
-                (width > 0.0 && width.is_finite() && known).then_some(Self::Float { width })
+                let limit = KNOWN_FLOATS.min(width * if single { KNOWN_WIDTHS_SINGLE } else { KNOWN_WIDTHS });
+                let known = lower.abs().max(upper.abs()) <= limit;
+                (width > 0.0 && width.is_finite() && known).then_some(Self::Float { width, limit })
             }
             _ => None,
         }
@@ -59,7 +67,7 @@ impl Stripes {
     pub fn stripe(self, order: i64) -> i64 {
         match self {
             Self::Exact { shift } => order >> shift,
-            Self::Float { width } => (float_of(order) / width).floor() as i64,
+            Self::Float { width, .. } => (float_of(order) / width).floor() as i64,
         }
     }
 
@@ -67,7 +75,7 @@ impl Stripes {
     pub(super) fn limit(self) -> f64 {
         match self {
             Self::Exact { .. } => f64::INFINITY,
-            Self::Float { width } => KNOWN_FLOATS.min(width * KNOWN_WIDTHS),
+            Self::Float { limit, .. } => limit,
         }
     }
 }

@@ -154,14 +154,14 @@ fn pair_fields(join: &Join) -> impl Iterator<Item = &arrow::datatypes::Field> {
     join.inputs.iter().flat_map(|schema| schema.fields().iter().map(AsRef::as_ref))
 }
 
-/// Whether equal values of a key are the same value: floats have two zeros.
+/// Whether values of a key are equal if they are the same value, as cells have them.
 fn has_exact_equality(join: &Join, (left, right): &(ScalarExpr, ScalarExpr)) -> bool {
     let of = |expr, side: Side| {
         let schema = &join.inputs[side.index()];
         compile(expr, schema).and_then(|expr| expr.data_type(schema)).ok()
     };
     match (of(left, Side::Left), of(right, Side::Right)) {
-        (Some(left), Some(right)) => left == right && !left.is_floating() && !left.is_nested(),
+        (Some(left), Some(right)) => left == right && !left.is_nested(),
         _ => false,
     }
 }

@@ -14,6 +14,9 @@ use datafusion_expr::{BinaryExpr, Cast, Expr, ExprSchemable, Operator};
 use super::{Bounds, Inputs, Mixed, RawKey, RawRange, Reads, SURE_BOUND};
 use crate::physical::Side;
 
+/// Several roundings of single precision, relative to a value.
+const SINGLE: f64 = 1e-5;
+
 const SECOND: i64 = 1_000_000_000;
 const DAY: i64 = 86_400 * SECOND;
 
@@ -60,6 +63,8 @@ pub(super) struct Linear {
     error: f64,
     /// The query computes the sum in a type in which modest values do not overflow.
     wide: bool,
+    /// It computes some of it in single precision.
+    single: bool,
 }
 
 /// `a op b` as a range, if it is linear and reads both sides.
@@ -78,6 +83,9 @@ pub(super) fn compare(a: &Expr, op: Operator, b: &Expr, inputs: Inputs<'_>) -> O
     if unit == Unit::Time && sum.exact != (0, 0) {
         let slack = sum.coarsest(inputs);
         sum.exact = (sum.exact.0 - slack, sum.exact.1 + slack);
+    }
+    if sum.single {
+        sum.error += sum.float.abs() * SINGLE;
     }
     let (lower, upper) = match op {
         Operator::Eq => (true, true),
@@ -169,7 +177,9 @@ pub(super) fn between(
     if sum.left.is_empty() || sum.right.is_empty() {
         return None;
     }
-    let slack = |bound: f64| bound.abs() * 1e-9 + f64::MIN_POSITIVE;
+    // What is less than the other part becomes zero when it is squared.
+    let (rounding, nothing) = if sum.single { (SINGLE, 1e-18) } else { (1e-9, 1e-150) };
+    let slack = |bound: f64| bound.abs() * rounding + nothing;
     let lower = lower.map(|bound| bound - slack(bound));
     let upper = upper.map(|bound| bound + slack(bound));
     let bounds = match unit {
@@ -241,7 +251,7 @@ fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
         Expr::Alias(Alias { expr, .. }) => Parts::Inner(expr, 1, 0.0),
         Expr::Negative(inner) => Parts::Inner(inner, -1, 0.0),
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Plus | Operator::Minus, right })
-            if (mixed() || is_literal(left) || is_literal(right)) && !is_single(expr, inputs) =>
+            if mixed() || is_literal(left) || is_literal(right) =>
         {
             let sign = if matches!(expr, Expr::BinaryExpr(b) if b.op == Operator::Minus) { -1 } else { 1 };
             Parts::Sum(left, sign, right)
@@ -258,7 +268,7 @@ fn parts<'a>(expr: &'a Expr, inputs: Inputs<'_>) -> Parts<'a> {
     }
 }
 
-/// Arithmetic of single precision rounds more than keys allow for: such sums stay whole.
+/// Whether the query computes an expression in single precision, which rounds more.
 fn is_single(expr: &Expr, inputs: Inputs<'_>) -> bool {
     expr.get_type(inputs.pair).is_ok_and(|data_type| data_type == DataType::Float32)
 }
@@ -302,6 +312,7 @@ impl Linear {
         match parts(expr, inputs) {
             Parts::Sum(a, b_sign, b) => {
                 self.wide &= is_wide(&expr.get_type(inputs.pair).ok()?);
+                self.single |= is_single(expr, inputs);
                 self.add(a, sign, unit, inputs)?;
                 self.add(b, sign * b_sign, unit, inputs)
             }
@@ -361,7 +372,7 @@ impl Linear {
             Unit::Number { .. } | Unit::Time => {
                 self.wide && self.error == 0.0 && self.exact.0 == self.exact.1 && modest
             }
-            Unit::Float => self.error == 0.0,
+            Unit::Float => self.error == 0.0 && !self.single,
             Unit::Ordered => false,
         }
     }
@@ -405,8 +416,8 @@ impl Linear {
 
     fn range(self, bounds: Bounds) -> RawRange {
         RawRange {
-            left: RawKey { terms: self.left, limit: None },
-            right: RawKey { terms: self.right, limit: None },
+            left: RawKey { terms: self.left, limit: None, single: self.single },
+            right: RawKey { terms: self.right, limit: None, single: self.single },
             bounds,
             tight: false,
             mixed: Mixed::ANY,

@@ -63,7 +63,7 @@ fn binary(op: &str, left: u32, right: u32) -> ScalarExpr {
 
 /// `l.a < r.b [AND l.id = r.id]`.
 fn join(setup: &Setup) -> Arc<Join> {
-    let key = || IndexKey { terms: vec![Term { factor: 1, expr: ScalarExpr::Column(0) }], limit: None };
+    let key = || IndexKey { terms: vec![Term { factor: 1, expr: ScalarExpr::Column(0) }], limit: None, single: false };
     let mut condition = vec![binary("<", 0, 2)];
     let mut equality = Vec::new();
     if setup.equal {

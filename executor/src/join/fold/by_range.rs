@@ -1,12 +1,11 @@
 //! Sums by the range of one key: each side is a few sorted runs with prefix sums, so that what lies
 //! between two keys is a difference, however many rows that are.
 
-use std::borrow::Cow;
-
 use thetis_planner::physical::{FoldKind, Side};
 use thetis_planner::theta::Bounds;
 
 use super::minima::Minima;
+use super::prefix::{Prefixes, merge_sums, prefix_sums};
 use super::{Given, Judge, RowKeys, Rows, Total, Totals, add_least};
 use crate::error::ExecError;
 use crate::join::keys::{Ranges, reach_of, sure_reach_of};
@@ -55,68 +54,9 @@ struct CallSums {
     /// Absent when they are the run's weights.
     counts: Option<Vec<i64>>,
     /// Absent when all are zero.
-    terms: Option<Terms>,
+    terms: Option<Prefixes>,
     /// Of a call that looks for the least of this side.
     least: Option<Minima>,
-}
-
-/// Prefix sums of terms, in 64 bits while those of all rows fit.
-#[derive(Debug)]
-enum Terms {
-    Narrow {
-        sums: Vec<i64>,
-        /// Sum of the absolute values: no prefix is larger.
-        most: u64,
-    },
-    Wide(Vec<i128>),
-}
-
-impl Terms {
-    /// Of products.
-    fn of(products: impl ExactSizeIterator<Item = i128> + Clone) -> Self {
-        let most: u128 = products.clone().map(i128::unsigned_abs).sum();
-        match u64::try_from(most).ok().filter(|most| *most <= i64::MAX.unsigned_abs()) {
-            Some(most) => Self::Narrow { sums: prefix_sums(products.map(|product| product as i64)), most },
-            None => Self::Wide(prefix_sums(products)),
-        }
-    }
-
-    /// The sum of the rows `from .. to`.
-    fn sum(&self, (from, to): (usize, usize)) -> i128 {
-        match self {
-            Self::Narrow { sums, .. } => i128::from(sums[to] - sums[from]),
-            Self::Wide(sums) => sums[to] - sums[from],
-        }
-    }
-
-    fn merge(&self, other: &Self, from_other: &[bool]) -> Self {
-        match (self, other) {
-            (Self::Narrow { sums: a, most }, Self::Narrow { sums: b, most: other_most })
-                if most.saturating_add(*other_most) <= i64::MAX.unsigned_abs() =>
-            {
-                Self::Narrow { sums: merge_sums(from_other, a, b), most: most + other_most }
-            }
-            (a, b) => Self::Wide(merge_sums(from_other, &a.widened(), &b.widened())),
-        }
-    }
-
-    fn widened(&self) -> Cow<'_, [i128]> {
-        match self {
-            Self::Narrow { sums, .. } => sums.iter().copied().map(i128::from).collect(),
-            Self::Wide(sums) => Cow::Borrowed(sums),
-        }
-    }
-
-    fn zero(rows: usize) -> Self {
-        Self::Narrow { sums: vec![0; rows + 1], most: 0 }
-    }
-
-    fn memory(&self) -> usize {
-        match self {
-            Self::Narrow { sums, .. } => sums.capacity() * size_of::<i64>(),
-            Self::Wide(sums) => sums.capacity() * size_of::<i128>(),
-        }
-    }
 }
 
 /// Sorted rows that are counted against runs.
@@ -362,7 +302,7 @@ impl Sums {
                 given.counts.as_ref().map_or_else(weight, |counts| counts[row])
             };
             let products = |terms: &Vec<i64>| {
-                Terms::of(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
+                Prefixes::of(terms.iter().enumerate().map(|(row, term)| i128::from(*term) * i128::from(count(row))))
             };
             let least = given.codes.take().map(|mut codes| {
                 // Rows that do not count have nothing to say.
@@ -396,7 +336,7 @@ impl Sums {
         let words = |sums: &Option<Vec<i64>>| sums.as_ref().map_or(0, |sums| sums.capacity() * 8);
         let call = |call: &CallSums| {
             let least = call.least.as_ref().map_or(0, Minima::memory);
-            words(&call.counts) + call.terms.as_ref().map_or(0, Terms::memory) + least
+            words(&call.counts) + call.terms.as_ref().map_or(0, Prefixes::memory) + least
         };
         let rows = self.rows.as_ref().map_or(0, |rows| rows.capacity() * 4);
         self.keys.capacity() * 8 + rows + words(&self.weights) + self.calls.iter().map(call).sum::<usize>()
@@ -420,8 +360,8 @@ impl Run for Sums {
                 terms: match (&a.terms, &b.terms) {
                     (Some(a), Some(b)) => Some(a.merge(b, &from_other)),
                     (None, None) => None,
-                    (Some(a), None) => Some(a.merge(&Terms::zero(other.keys.len()), &from_other)),
-                    (None, Some(b)) => Some(Terms::zero(self.keys.len()).merge(b, &from_other)),
+                    (Some(a), None) => Some(a.merge(&Prefixes::zero(other.keys.len()), &from_other)),
+                    (None, Some(b)) => Some(Prefixes::zero(self.keys.len()).merge(b, &from_other)),
                 },
                 least: a
                     .least
@@ -437,29 +377,4 @@ impl Run for Sums {
             keys,
         }
     }
-}
-
-/// 0, then the sum of the first value, of the first two, ...
-fn prefix_sums<T: Copy + Default + std::ops::Add<Output = T>>(values: impl ExactSizeIterator<Item = T>) -> Vec<T> {
-    let mut sums = Vec::with_capacity(values.len() + 1);
-    let mut sum = T::default();
-    sums.push(sum);
-    for value in values {
-        sum = sum + value;
-        sums.push(sum);
-    }
-    sums
-}
-
-/// The prefix sums of two merged runs: at each row, what came from both before it.
-fn merge_sums<T: Copy + std::ops::Add<Output = T>>(from_other: &[bool], a: &[T], b: &[T]) -> Vec<T> {
-    let mut sums = Vec::with_capacity(from_other.len() + 1);
-    let (mut i, mut j) = (0, 0);
-    sums.push(a[0] + b[0]);
-    for second in from_other {
-        i += usize::from(!second);
-        j += usize::from(*second);
-        sums.push(a[i] + b[j]);
-    }
-    sums
 }

@@ -7,9 +7,8 @@ use arrow::datatypes::SchemaRef;
 use datafusion_physical_expr::PhysicalExpr;
 use thetis_planner::physical::{FoldKind, FoldSide};
 
-use crate::aggregate::canonical_floats;
 use crate::error::ExecError;
-use crate::exact::{codes, with_exact_values};
+use crate::exact::{canonical_floats, codes, with_exact_values};
 use crate::join::keys::RangeKey;
 use crate::steps::{compile_all, evaluate};
 

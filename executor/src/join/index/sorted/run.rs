@@ -45,17 +45,25 @@ impl Group {
         if let [reach] = reaches {
             return reach[row];
         }
+        const NONE: (i64, i64) = (i64::MAX, i64::MIN);
         let (mut low, mut high) = (i64::MIN, i64::MAX);
         for (reach, (least, most)) in reaches.iter().zip(&self.spreads) {
             let (from, to) = reach[row];
             if from > to {
-                return (i64::MAX, i64::MIN);
+                return NONE;
             }
-            if *most != i64::MAX {
-                low = low.max(from.saturating_sub(*most));
+            // A bound beyond all keys bounds nothing, or leaves nothing.
+            match from.checked_sub(*most) {
+                _ if *most == i64::MAX => {}
+                Some(bound) => low = low.max(bound),
+                None if *most < 0 => return NONE,
+                None => {}
             }
-            if *least != i64::MIN {
-                high = high.min(to.saturating_sub(*least));
+            match to.checked_sub(*least) {
+                _ if *least == i64::MIN => {}
+                Some(bound) => high = high.min(bound),
+                None if *least > 0 => return NONE,
+                None => {}
             }
         }
         (low, high)
