@@ -21,7 +21,7 @@ use crate::table::{Opened, TableTask, Tables};
 use crate::task::{Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
 
 /// Messages that an inbox holds.
-const INBOX: usize = 16;
+const INBOX: usize = 64;
 /// Deliveries that wait for the client.
 const CLIENT_QUEUE: usize = 4;
 

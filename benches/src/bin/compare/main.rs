@@ -165,9 +165,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&options.data)?;
     let asked = |case: &Case| options.only.is_empty() || options.only.iter().any(|only| only == case.input);
     if options.parallel {
-        println!(
-            "| input | one task, wall s | two | gain | of the loop | part of it |\n| --- | --- | ---: | ---: | ---: | ---: |"
-        );
+        println!("{}", parallel::HEADER);
         for case in heavy_cases().iter().filter(|case| asked(case)) {
             println!("{}", parallel::compare(case, &inputs::files(&options.data, case.input)?, options.rounds)?);
         }

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::hint::black_box;
+use std::process::Command;
 use std::time::Instant;
 
 use super::{Case, Files, median, sql, thetis_command, whole};
@@ -29,16 +30,27 @@ fn seconds(lists: &[Vec<u64>]) -> f64 {
     started.elapsed().as_secs_f64()
 }
 
-/// A line of the table: wall seconds with one task and with two, the gain, and that of the loop.
+/// The columns of the table.
+pub(crate) const HEADER: &str = "| input | one task on one core, wall s | one task | two | gain over one task | over one core \
+    | of the loop |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |";
+
+/// A line of the table. Sources read beside the one task, so that it takes more than one core unless it is
+/// kept on one.
 ///
 /// # Errors
 /// The answers differ.
 pub(crate) fn compare(case: &Case, files: &Files, rounds: usize) -> Result<String, Box<dyn Error>> {
-    let (mut one, mut two, mut loops) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut core, mut one, mut two, mut loops) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        for (tasks, runs) in [(1, &mut one), (2, &mut two)] {
+        for (tasks, kept, runs) in [(1, true, &mut core), (1, false, &mut one), (2, false, &mut two)] {
             let text = format!("SET parallelism = {tasks}; {}", sql(case, files)?);
-            runs.push(whole(thetis_command()?.args(["--format", "csv", "-c", &text]))?);
+            let mut command = thetis_command()?;
+            if kept {
+                let mut on_one = Command::new("taskset");
+                on_one.args(["-c", "0"]).arg(command.get_program());
+                command = on_one;
+            }
+            runs.push(whole(command.args(["--format", "csv", "-c", &text]))?);
         }
         loops.push(loop_gain());
     }
@@ -46,13 +58,7 @@ pub(crate) fn compare(case: &Case, files: &Files, rounds: usize) -> Result<Strin
         return Err(format!("{}: {} is not {}", case.input, one[0].answer, two[0].answer).into());
     }
     loops.sort_by(f64::total_cmp);
-    let (one, two, bound) = (median(one), median(two), loops[loops.len() / 2]);
-    let (gain, cores) = (one.wall / two.wall, one.cpu / one.wall);
-    let name = case.name();
-    Ok(format!(
-        "| {name} | {:.2} ({cores:.2} cores) | {:.2} | {gain:.2} | {bound:.2} | {:.2} |",
-        one.wall,
-        two.wall,
-        gain / bound
-    ))
+    let (core, one, two) = (median(core).wall, median(one).wall, median(two).wall);
+    let (name, bound) = (case.name(), loops[loops.len() / 2]);
+    Ok(format!("| {name} | {core:.2} | {one:.2} | {two:.2} | {:.2} | {:.2} | {bound:.2} |", one / two, core / two))
 }
