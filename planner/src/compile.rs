@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Schema, SchemaRef};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::tree_node::{Transformed, TreeNode};
@@ -84,24 +84,29 @@ impl ScalarUDFImpl for OneNan {
         let ColumnarValue::Array(array) = &arguments.args[0] else {
             return Ok(arguments.args[0].clone());
         };
-        // The bits of a negative NaN are more than those of negative infinity. No branch: almost always there is
-        // none.
+        // The bits of a negative NaN are more than those of negative infinity.
         Ok(ColumnarValue::Array(match array.data_type() {
             DataType::Float64 => {
-                let floats = array.as_primitive::<Float64Type>();
-                let odd =
-                    floats.values().iter().fold(false, |odd, v| odd | (v.to_bits() > f64::NEG_INFINITY.to_bits()));
-                let one = |v: f64| if v.is_nan() { f64::NAN } else { v };
-                if odd { Arc::new(floats.unary::<_, Float64Type>(one)) } else { Arc::clone(array) }
+                one_nan::<Float64Type>(array, f64::NAN, f64::is_nan, |v| v.to_bits() > f64::NEG_INFINITY.to_bits())
             }
             DataType::Float32 => {
-                let floats = array.as_primitive::<Float32Type>();
-                let odd =
-                    floats.values().iter().fold(false, |odd, v| odd | (v.to_bits() > f32::NEG_INFINITY.to_bits()));
-                let one = |v: f32| if v.is_nan() { f32::NAN } else { v };
-                if odd { Arc::new(floats.unary::<_, Float32Type>(one)) } else { Arc::clone(array) }
+                one_nan::<Float32Type>(array, f32::NAN, f32::is_nan, |v| v.to_bits() > f32::NEG_INFINITY.to_bits())
             }
             _ => Arc::clone(array),
         }))
     }
+}
+
+fn one_nan<T: ArrowPrimitiveType>(
+    array: &ArrayRef,
+    nan: T::Native,
+    is_nan: impl Fn(T::Native) -> bool,
+    is_odd: impl Fn(T::Native) -> bool,
+) -> ArrayRef {
+    let floats = array.as_primitive::<T>();
+    // No branch: almost always none is.
+    if !floats.values().iter().fold(false, |odd, value| odd | is_odd(*value)) {
+        return Arc::clone(array);
+    }
+    Arc::new(floats.unary::<_, T>(|value| if is_nan(value) { nan } else { value }))
 }

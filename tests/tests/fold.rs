@@ -36,7 +36,7 @@ struct Part {
 /// A condition, the same for two keys, and whether it is folded.
 type Condition = (&'static str, fn(Key, Key) -> bool, bool);
 
-const CONDITIONS: [Condition; 12] = [
+const CONDITIONS: [Condition; 13] = [
     ("l.k = r.k", |l, r| l.0 == r.0, true),
     ("l.k BETWEEN r.k - 2 AND r.k + 3", |l, r| (-2..=3).contains(&(l.0 - r.0)), true),
     ("l.k < r.k", |l, r| l.0 < r.0, true),
@@ -49,6 +49,11 @@ const CONDITIONS: [Condition; 12] = [
     ("l.x - r.x <= 0.1 AND l.x + 0.1 >= r.x", |l, r| at_most(l.1 - r.1, 0.1) && at_most(r.1, l.1 + 0.1), true),
     ("l.x > r.x", |l, r| !at_most(l.1, r.1), true),
     ("r.x <= l.x", |l, r| at_most(r.1, l.1), true),
+    (
+        "l.x - r.x <= r.k + 0.1 AND l.x - r.x >= r.k - 0.3",
+        |l, r| at_most(l.1 - r.1, r.0 as f64 + 0.1) && at_most(r.0 as f64 - 0.3, l.1 - r.1),
+        true,
+    ),
 ];
 
 /// The order of floats in SQL: zeros are equal, NaN is greater than all, whatever its sign.

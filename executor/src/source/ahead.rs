@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use crate::error::ExecError;
+
 /// Up to so many pieces of work at a time.
 #[derive(Debug)]
 pub(super) struct Ahead<T> {
@@ -52,12 +54,44 @@ impl<T: Send + 'static> Ahead<T> {
         self.under_way.push_back(Work::Done(result));
     }
 
-    /// The result of the work that was started first, once it is there; `None` if none is under
-    /// way, or if it never ended.
-    pub(super) fn take(&mut self) -> Option<T> {
-        match self.under_way.pop_front()? {
-            Work::Done(result) => Some(result),
-            Work::Elsewhere(result) => result.blocking_recv().ok(),
+    /// The result of the work that was started first, once it is there; `None` if none is under way.
+    ///
+    /// # Errors
+    /// It never ended.
+    pub(super) fn take(&mut self) -> Result<Option<T>, ExecError> {
+        Ok(match self.under_way.pop_front() {
+            None => None,
+            Some(Work::Done(result)) => Some(result),
+            Some(Work::Elsewhere(result)) => {
+                let lost = |_| ExecError::Internal("a reader stopped in the middle of its work".to_owned());
+                Some(result.blocking_recv().map_err(lost)?)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_and_work_that_dies_is_an_error() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let _guard = runtime.enter();
+        let mut ahead = Ahead::new(3);
+        assert_eq!(ahead.most(), 3);
+        for number in 0..3_u64 {
+            assert!(ahead.has_room());
+            ahead.start(move || {
+                std::thread::sleep(std::time::Duration::from_millis(20 * (3 - number)));
+                assert!(number < 2, "this one dies");
+                number
+            });
         }
+        assert!(!ahead.has_room());
+        ahead.put(7);
+        assert_eq!((ahead.take().unwrap(), ahead.take().unwrap()), (Some(0), Some(1)));
+        assert!(ahead.take().is_err());
+        assert_eq!((ahead.take().unwrap(), ahead.take().unwrap()), (Some(7), None));
     }
 }

@@ -180,7 +180,7 @@ impl FileReader for ParquetFile {
                     _ => self.ahead.start(move || groups.read(group)?.collect()),
                 }
             }
-            match self.ahead.take() {
+            match self.ahead.take()? {
                 Some(parts) => self.ready.extend(parts?),
                 None if self.reading.is_none() => return Ok(None),
                 None => {}

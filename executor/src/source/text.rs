@@ -176,7 +176,7 @@ impl<D: Decode + 'static> FileReader for TextFile<D> {
                     Err(error) => self.end = Some(Err(error)),
                 }
             }
-            let Some((reader, block, decoded)) = self.ahead.take() else {
+            let Some((reader, block, decoded)) = self.ahead.take()? else {
                 return self.end.take().unwrap_or(Ok(())).map(|()| None);
             };
             self.idle.push(reader);

@@ -81,16 +81,21 @@ impl ByRange {
         judge: &dyn Judge,
         totals: &mut Totals,
     ) -> Result<(), ExecError> {
-        if let RowKeys::Ranges(ranges, _) = &rows.keys {
-            let error = &mut self.errors[side.index()];
-            *error = error.max(ranges.error());
-        }
+        self.allow_for(side, &rows);
         let waiting = &mut self.waiting[side.index()];
         waiting.rows += rows.weights.len();
         waiting.parts.push(rows);
         let known: usize = self.runs[side.other().index()].iter().map(Run::len).sum();
         let enough = (known / 4).clamp(LEAST_BATCH, MOST_BATCH);
         if waiting.rows >= enough { self.flush_side(side, judge, totals) } else { Ok(()) }
+    }
+
+    /// The errors of keys count wherever they are compared.
+    fn allow_for(&mut self, side: Side, rows: &Rows) {
+        if let RowKeys::Ranges(ranges, _) = &rows.keys {
+            let error = &mut self.errors[side.index()];
+            *error = error.max(ranges.error());
+        }
     }
 
     pub(super) fn flush(&mut self, judge: &dyn Judge, totals: &mut Totals) -> Result<(), ExecError> {
@@ -118,6 +123,7 @@ impl ByRange {
         judge: &dyn Judge,
         totals: &mut Totals,
     ) -> Result<(), ExecError> {
+        rows.iter().for_each(|rows| self.allow_for(side, rows));
         let mut left = rows.into_iter().peekable();
         while left.peek().is_some() {
             let mut waiting = Waiting::default();
