@@ -51,22 +51,20 @@ const BAND_BUCKETS: &str = "SELECT COUNT(*), SUM(r.v + s.v) FROM (SELECT *, k / 
     (SELECT *, k / 11 AS g FROM s UNION ALL SELECT *, k / 11 - 1 AS g FROM s UNION ALL SELECT *, k / 11 + 1 AS g FROM s) \
     AS s ON r.g = s.g AND r.k BETWEEN s.k - 5 AND s.k + 5";
 
-/// Input, query, and the engine that it is held against with that engine's query.
+/// Input, query, and the engine that it is held against.
 struct Case {
     input: &'static str,
     query: &'static str,
     peer: Peer,
+    /// The query of that engine, if it is another.
+    rewrite: Option<&'static str>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// The same query.
     DuckDb,
-    /// A rewrite.
-    DuckDbRewrite(&'static str),
     Polars,
     Flink,
-    FlinkRewrite(&'static str),
 }
 
 impl Case {
@@ -80,13 +78,17 @@ impl Case {
         format!("{}{done}", self.input)
     }
 
-    fn is_for_flink(&self) -> bool {
-        matches!(self.peer, Peer::Flink | Peer::FlinkRewrite(_))
+    fn peer_query(&self) -> &'static str {
+        self.rewrite.unwrap_or(self.query)
     }
 }
 
+fn case(input: &'static str, query: &'static str, peer: Peer) -> Case {
+    Case { input, query, peer, rewrite: None }
+}
+
 fn cases() -> Vec<Case> {
-    let case = |input, query, peer| Case { input, query, peer };
+    let rewritten = |rewrite, case| Case { rewrite: Some(rewrite), ..case };
     vec![
         case("band_100000", BAND, Peer::DuckDb),
         case("band_1000000", BAND, Peer::DuckDb),
@@ -97,9 +99,9 @@ fn cases() -> Vec<Case> {
         case("zipf_1.0_100000", EQUALITY, Peer::DuckDb),
         case("zipf_1.5_100000", EQUALITY, Peer::DuckDb),
         case("words_2000000", WORDS, Peer::DuckDb),
-        case("ineq_100000", INEQUALITIES, Peer::DuckDbRewrite(INEQUALITIES_BUCKETS)),
+        rewritten(INEQUALITIES_BUCKETS, case("ineq_100000", INEQUALITIES, Peer::DuckDb)),
         case("ineq_100000", INEQUALITIES, Peer::Polars),
-        case("geo_100000", DISTANCE, Peer::DuckDbRewrite(DISTANCE_BUCKETS)),
+        rewritten(DISTANCE_BUCKETS, case("geo_100000", DISTANCE, Peer::DuckDb)),
         case("bandskew_1000000", LISTED, Peer::DuckDb),
         case("bandskew_1000000", GROUPED, Peer::DuckDb),
         case("interval_100000", INTERVALS, Peer::DuckDb),
@@ -107,20 +109,20 @@ fn cases() -> Vec<Case> {
         case("band_20000", BAND, Peer::Flink),
         case("ineq_20000", INEQUALITIES, Peer::Flink),
         case("geo_20000", DISTANCE, Peer::Flink),
-        case("band_1000000", BAND, Peer::FlinkRewrite(BAND_BUCKETS)),
+        rewritten(BAND_BUCKETS, case("band_1000000", BAND, Peer::Flink)),
     ]
 }
 
 /// Those in which the join is most of the work.
 fn heavy_cases() -> Vec<Case> {
-    let case = |input, query| Case { input, query, peer: Peer::DuckDb };
-    vec![
-        case("bandskew_1000000", LISTED),
-        case("ineq_1000000", INEQUALITIES),
-        case("geo_1000000", DISTANCE),
-        case("interval_1000000", INTERVALS),
-        case("band_10000000", BAND),
-    ]
+    let queries = [
+        ("bandskew_1000000", LISTED),
+        ("ineq_1000000", INEQUALITIES),
+        ("geo_1000000", DISTANCE),
+        ("interval_1000000", INTERVALS),
+        ("band_10000000", BAND),
+    ];
+    queries.map(|(input, query)| case(input, query, Peer::DuckDb)).into()
 }
 
 #[derive(Debug, Parser)]
@@ -171,7 +173,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    let cases = cases().into_iter().filter(|case| asked(case) && (options.flink || !case.is_for_flink()));
+    let cases = cases().into_iter().filter(|case| asked(case) && (options.flink || case.peer != Peer::Flink));
     if let Some(seed) = options.prefix {
         println!("| input | epoch | answer of both |\n| --- | --- | --- |");
         for (case, seed) in cases.filter(|case| case.query != WORDS && case.query != GROUPED).zip(seed..) {
@@ -189,7 +191,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn compare(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
     let files = inputs::files(&options.data, case.input)?;
-    let rounds = if case.is_for_flink() { 1 } else { options.rounds };
+    let rounds = if case.peer == Peer::Flink { 1 } else { options.rounds };
     let (mut own, mut other) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         own.push(thetis(case, &files, options)?);
@@ -201,12 +203,11 @@ fn compare(case: &Case, options: &Options) -> Result<String, Box<dyn Error>> {
     let (own, other) = (median(own), median(other));
     let name = match case.peer {
         Peer::DuckDb => "DuckDB",
-        Peer::DuckDbRewrite(_) => "DuckDB, rewritten to buckets",
         Peer::Polars => "Polars join_where",
         Peer::Flink => "Flink SQL",
-        Peer::FlinkRewrite(_) => "Flink SQL, rewritten to buckets",
     };
-    let mut line = format!("| {} | {name} | {:.2} / {:.2} ", case.name(), own.cpu, own.wall);
+    let rewritten = if case.rewrite.is_some() { ", rewritten to buckets" } else { "" };
+    let mut line = format!("| {} | {name}{rewritten} | {:.2} / {:.2} ", case.name(), own.cpu, own.wall);
     write!(line, "| {:.2} / {:.2} ", other.cpu, other.wall)?;
     write!(line, "| {:.3} | {:.3} |", own.cpu / other.cpu, own.wall / other.wall)?;
     Ok(line)
@@ -238,10 +239,9 @@ fn thetis_command() -> std::io::Result<Command> {
 
 /// The definitions of a case's streams, and its query.
 fn sql(case: &Case, files: &Files) -> Result<String, std::fmt::Error> {
-    let columns = inputs::columns(case.input, "r");
     let mut sql = String::new();
     for (table, path) in files {
-        let (path, columns) = (path.display(), if *table == "s" { inputs::columns(case.input, "s") } else { columns });
+        let (path, columns) = (path.display(), inputs::columns(case.input, table));
         write!(sql, "CREATE STREAM {table} ({columns}) WITH (connector = 'file', path = '{path}', format = 'csv'); ")?;
     }
     Ok(sql + case.query)
@@ -258,15 +258,14 @@ fn duckdb(query: &str, files: &Files, options: &Options) -> Result<Run, Box<dyn 
 }
 
 fn peer(case: &Case, files: &Files, options: &Options) -> Result<Run, Box<dyn Error>> {
+    let query = case.peer_query();
     match case.peer {
-        Peer::DuckDb => duckdb(case.query, files, options),
-        Peer::DuckDbRewrite(query) => duckdb(query, files, options),
+        Peer::DuckDb => duckdb(query, files, options),
         Peer::Polars => {
             let files = files.iter().map(|(_, file)| file);
             timed_inside(Command::new(options.peers.join("bin/python")).arg(script("run_polars.py")).args(files))
         }
-        Peer::Flink | Peer::FlinkRewrite(_) => {
-            let query = if let Peer::FlinkRewrite(query) = case.peer { query } else { case.query };
+        Peer::Flink => {
             let tables = tables(files).map(|table| format!("{table}:{}", inputs::columns(case.input, &table[..1])));
             let python = options.peers.join("flink/bin/python");
             timed_inside(Command::new(python).arg(script("run_flink.py")).arg(query).args(tables))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Case, Files, Options, Peer, duckdb, sql, thetis_command, whole};
+use super::{Case, Files, Options, duckdb, sql, thetis_command, whole};
 
 /// Rows of an epoch.
 const EPOCH_ROWS: u64 = 10_000;
@@ -35,8 +35,7 @@ pub(crate) fn check(case: &Case, files: &Files, options: &Options, seed: u64) ->
         Ok((*table, prefix))
     });
     let prefixes: Vec<(&'static str, PathBuf)> = prefixes.collect::<Result<_, std::io::Error>>()?;
-    let query = if let Peer::DuckDbRewrite(query) = case.peer { query } else { case.query };
-    let other = duckdb(query, &prefixes, options)?.answer;
+    let other = duckdb(case.peer_query(), &prefixes, options)?.answer;
     if own != other {
         return Err(format!("{}, epoch {epoch}: {own} is not {other}", case.input).into());
     }
