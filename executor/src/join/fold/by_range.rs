@@ -191,6 +191,11 @@ impl ByRange {
     }
 }
 
+/// What rows of several parts give, in the order of their keys, parts and rows.
+fn arranged<T>(order: &[(i64, u32, u32)], parts: &[Rows], of: impl Fn(&Rows, usize) -> T) -> Vec<T> {
+    order.iter().map(|(_, part, row)| of(&parts[*part as usize], *row as usize)).collect()
+}
+
 impl Batch {
     /// Sorts what waits. Rows of weight zero are left out.
     fn of(waiting: Waiting) -> Result<Self, ExecError> {
@@ -207,38 +212,29 @@ impl Batch {
         }
         order.sort_unstable_by_key(|(key, ..)| *key);
         let parts = &waiting.parts;
-        let sorted = |of: &dyn Fn(&Rows, usize) -> i64| {
-            order.iter().map(|(_, part, row)| of(&parts[*part as usize], *row as usize)).collect::<Vec<i64>>()
-        };
         let calls = (0..parts[0].calls.len()).map(|call| {
-            let some = parts.iter().any(|part| part.calls[call].counts.is_some());
-            let sums = parts.iter().any(|part| part.calls[call].terms.is_some());
-            let codes = parts.iter().all(|part| part.calls[call].codes.is_some());
-            let codes = codes.then(|| {
-                let code = |(_, part, row): &(i64, u32, u32)| {
-                    parts[*part as usize].calls[call].codes.as_ref().map_or(i128::MAX, |codes| codes[*row as usize])
-                };
-                order.iter().map(code).collect()
-            });
+            let some = |is: fn(&Given) -> bool| parts.iter().any(|part| is(&part.calls[call]));
             let count = |part: &Rows, row: usize| {
                 part.calls[call].counts.as_ref().map_or_else(|| part.weights[row], |counts| counts[row])
             };
             let term = |part: &Rows, row: usize| part.calls[call].terms.as_ref().map_or(0, |terms| terms[row]);
-            Given { counts: some.then(|| sorted(&count)), terms: sums.then(|| sorted(&term)), codes }
+            let code = |part: &Rows, row: usize| part.calls[call].codes.as_ref().map_or(i128::MAX, |codes| codes[row]);
+            Given {
+                counts: some(|given| given.counts.is_some()).then(|| arranged(&order, parts, count)),
+                terms: some(|given| given.terms.is_some()).then(|| arranged(&order, parts, term)),
+                codes: some(|given| given.codes.is_some()).then(|| arranged(&order, parts, code)),
+            }
         });
         let calls = calls.collect();
-        let weights = weighted.then(|| sorted(&|part, row| part.weights[row]));
-        let keys: Vec<i64> = order.iter().map(|(key, ..)| *key).collect();
-        let number = |(_, part, row): &(i64, u32, u32)| match &parts[*part as usize].keys {
-            RowKeys::Ranges(_, first) => first + row,
+        let number = |part: &Rows, row: usize| match &part.keys {
+            RowKeys::Ranges(_, first) => first + row as u32,
             _ => 0,
         };
-        let rows = floats.then(|| order.iter().map(number).collect());
-        let grouped = parts.iter().all(|part| part.groups.is_some());
-        let group = |(_, part, row): &(i64, u32, u32)| {
-            parts[*part as usize].groups.as_ref().map_or(0, |groups| groups[*row as usize])
-        };
-        let groups = grouped.then(|| order.iter().map(group).collect());
+        let group = |part: &Rows, row: usize| part.groups.as_ref().map_or(0, |groups| groups[row]);
+        let weights = weighted.then(|| arranged(&order, parts, |part, row| part.weights[row]));
+        let rows = floats.then(|| arranged(&order, parts, number));
+        let groups = parts.iter().any(|part| part.groups.is_some()).then(|| arranged(&order, parts, group));
+        let keys = order.into_iter().map(|(key, ..)| key).collect();
         Ok(Self { keys, rows, weights, calls, groups })
     }
 
