@@ -67,12 +67,6 @@ impl Keys {
     /// Takes the stripes of the second key for prefixes.
     pub fn stripe(&mut self, stripes: Stripes) {
         let Some(range) = self.ranges.get(1) else { return };
-        let limit = stripes.limit();
-        if let Ranges::Float(values, _) = range {
-            for (row, _) in values.iter().enumerate().filter(|(_, value)| value.abs() > limit) {
-                set(&mut self.wild, self.rows, row);
-            }
-        }
         self.prefixes = Some((0..self.rows).map(|row| stripe_prefix(stripes.stripe(range.order(row)))).collect());
     }
 

@@ -245,10 +245,9 @@ impl SortedIndex {
             |at: u32| (run.prefixes.as_ref().map_or(0, |prefixes| prefixes[at as usize]), run.keys()[at as usize]);
         let mut order: Vec<u32> = (0..run.len() as u32).collect();
         order.sort_by_key(|at| place(*at));
-        let words = |values: &Vec<u64>| if values.is_empty() { Vec::new() } else { arranged(values, &order) };
         let mut sorted = SortedRun {
-            prefixes: run.prefixes.as_ref().map(words),
-            carried: run.carried.iter().map(words).collect(),
+            prefixes: run.prefixes.as_ref().map(|prefixes| arranged(prefixes, &order)),
+            carried: run.carried.iter().map(|values| arranged(values, &order)).collect(),
             ranges: run.ranges.iter().map(|keys| arranged(keys, &order)).collect(),
             rows: arranged(&run.rows, &order),
             groups: Vec::new(),
@@ -259,8 +258,9 @@ impl SortedIndex {
     }
 }
 
+/// Values in another order; none stay none.
 fn arranged<T: Copy>(values: &[T], order: &[u32]) -> Vec<T> {
-    order.iter().map(|at| values[*at as usize]).collect()
+    if values.is_empty() { Vec::new() } else { order.iter().map(|at| values[*at as usize]).collect() }
 }
 
 impl LocalIndex for SortedIndex {
@@ -275,13 +275,12 @@ impl LocalIndex for SortedIndex {
             return;
         }
         let order = || keys.order.iter().map(|row| *row as usize);
-        let carried = |values: &Vec<u64>| if values.is_empty() { Vec::new() } else { arranged(values, &keys.order) };
         let run = SortedRun {
             prefixes: keys.prefixes.as_ref().map(|prefixes| arranged(prefixes, &keys.order)),
             ranges: keys.ranges.iter().map(|range| order().map(|row| range.order(row)).collect()).collect(),
             driver: self.driver,
             rows: keys.order.iter().map(|row| first + row).collect(),
-            carried: keys.carried.iter().map(carried).collect(),
+            carried: keys.carried.iter().map(|values| arranged(values, &keys.order)).collect(),
             ..SortedRun::default()
         };
         let run = self.sorted(run, self.driver == 0);
