@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use criterion::{Criterion, Throughput};
 use thetis_executor::frame::{Epoch, FRAME_ROWS, Frame};
-use thetis_executor::route::route_for;
+use thetis_executor::route::{Receivers, route_for};
 use thetis_planner::expr::ScalarExpr;
 use thetis_planner::layout::{Layout, Partitioning};
 use thetis_planner::physical::{Exchange, Side};
@@ -38,7 +38,8 @@ fn main() {
     group.throughput(Throughput::Elements(frame.rows() as u64));
     for (name, layout, side, retracts) in cases {
         let exchange = Exchange::Matrix(side);
-        let mut route = route_for(&exchange, layout.cells(), &schema, Some(layout), retracts, 0)
+        let receivers = Receivers { tasks: layout.cells(), nearby: vec![0], layout: Some(layout) };
+        let mut route = route_for(&exchange, receivers, &schema, retracts, 0)
             .expect("the layout fits the schema");
         let mut out = Vec::new();
         group.bench_function(name, |b| {

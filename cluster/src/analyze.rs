@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use thetis_executor::ExecError;
-use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
 use thetis_parser::ExplainFormat;
@@ -14,7 +13,7 @@ use thetis_planner::{Plan, PlanError, PlanErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
-use crate::link::Running;
+use crate::link::{Counters, Running};
 
 /// A plan, and how it is to be shown.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl Explained {
 #[derive(Debug)]
 pub struct Analysis {
     /// What its tasks count.
-    pub counters: Arc<QueryCounters>,
+    pub counters: Arc<Counters>,
     /// Ends it when it is sent `true`.
     pub stop: watch::Sender<bool>,
     measured: oneshot::Receiver<Result<Measured, ExecError>>,
@@ -98,7 +97,9 @@ async fn drain(mut running: Running) -> Result<Measured, ExecError> {
             Delivery::Frame(frame) => rows_out += frame.changes(),
             // Tasks count before they send their progress: now everything is counted. Only when the
             // sink wanted no more rows are some still at work.
-            Delivery::Progress(Epoch::END) => return Ok(Measured { rows_out, ..running.counters.measured() }),
+            Delivery::Progress(Epoch::END) => {
+                return Ok(Measured { rows_out, ..running.counters.last().await.measured() });
+            }
             Delivery::Progress(_) => {}
         }
     }

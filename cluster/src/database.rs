@@ -3,20 +3,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::Duration;
 
 use thetis_executor::table::{Change, Tables};
 use thetis_executor::task::Delivery;
 use thetis_planner::connector::{SourceSpec, TableId};
 use thetis_planner::physical::{Dag, OperatorKind};
-use thetis_planner::{Catalog, Plan};
+use thetis_parser::ast::Ident;
+use thetis_planner::catalog::{Added, Conflict, Relation, Table, fold};
+use thetis_planner::{Catalog, Output, Plan, Settings, plan};
 use tokio::runtime::Handle;
+use tracing::warn;
 
 use crate::analyze::Analysis;
 use crate::coordinator::Coordinator;
-use crate::error::StatementError;
+use crate::error::{StartError, StatementError};
 use crate::link::Running;
 use crate::materialized::Materialized;
+use crate::store::{Store, entry_of, relation_of};
 use crate::work::{Completion, Work};
 
 /// Catalogue, stored tables and materialized views.
@@ -27,19 +32,25 @@ pub struct Database {
     tables: Arc<Tables>,
     catalog: RwLock<Catalog>,
     materialized: Mutex<BTreeMap<TableId, Arc<Materialized>>>,
+    store: Arc<dyn Store>,
+    /// Tables of materialized views that were kept, and do not have their rows again yet.
+    unfilled: Mutex<BTreeSet<TableId>>,
     /// Held by a statement that takes rows away: no two of them may take the same row.
     pub(crate) deleting: tokio::sync::Mutex<()>,
 }
 
 impl Database {
-    /// An empty database whose queries `coordinator` starts. Its workers read `tables`.
-    pub fn new(runtime: Handle, coordinator: Coordinator, tables: Arc<Tables>) -> Self {
+    /// An empty database whose queries `coordinator` starts, and whose definitions `store` keeps. `tables` are
+    /// those of the coordinator's process.
+    pub fn new(runtime: Handle, coordinator: Coordinator, tables: Arc<Tables>, store: Arc<dyn Store>) -> Self {
         Self {
             runtime,
             coordinator,
             tables,
             catalog: RwLock::default(),
             materialized: Mutex::default(),
+            store,
+            unfilled: Mutex::default(),
             deleting: tokio::sync::Mutex::new(()),
         }
     }
@@ -49,8 +60,78 @@ impl Database {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
-        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    /// Adds a relation to the catalogue, for good.
+    ///
+    /// # Errors
+    /// As for [`Catalog::add`], or it cannot be kept.
+    pub(crate) fn add(&self, name: &Ident, relation: Relation, conflict: Conflict) -> Result<(), StatementError> {
+        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = catalog.clone();
+        let entry = entry_of(&relation)?;
+        let unused = match next.add(name, relation, conflict)? {
+            Added::New => None,
+            Added::Replaced(relation) => Some(relation),
+            Added::Kept(relation) => {
+                drop(catalog);
+                self.forget_rows(&relation);
+                return Ok(());
+            }
+        };
+        self.store.put(&fold(name), Some(&entry))?;
+        *catalog = next;
+        drop(catalog);
+        if let Some(unused) = unused {
+            self.forget_rows(&unused);
+        }
+        Ok(())
+    }
+
+    /// Removes a relation of this kind from the catalogue, for good.
+    ///
+    /// # Errors
+    /// As for [`Catalog::remove`], or what is left cannot be kept.
+    pub(crate) fn remove(&self, name: &Ident, kind: &str) -> Result<(), StatementError> {
+        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = catalog.clone();
+        let removed = next.remove(name, kind)?;
+        self.store.put(&fold(name), None)?;
+        *catalog = next;
+        drop(catalog);
+        self.forget_rows(&removed);
+        Ok(())
+    }
+
+    fn forget_rows(&self, relation: &Relation) {
+        if let Relation::Table(table) = relation {
+            self.forget(table.id);
+        }
+    }
+
+    /// Brings back what the store has kept. Materialized views are filled anew, as soon as there is somebody to
+    /// do it.
+    ///
+    /// # Errors
+    /// An entry that cannot be read.
+    pub fn restore(self: &Arc<Self>) -> Result<(), StatementError> {
+        let mut views = Vec::new();
+        let mut catalog = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        for (name, entry) in self.store.load()? {
+            let relation = relation_of(&name, &entry, |schema| self.tables.create(schema))?;
+            if let Relation::Table(table) = &relation
+                && table.definition.is_some()
+            {
+                views.push(Arc::clone(table));
+            }
+            catalog.restore(name, relation);
+        }
+        drop(catalog);
+        let waiting = views.iter().map(|view| view.id);
+        self.unfilled.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+        for view in views {
+            let database = Arc::downgrade(self);
+            self.runtime.spawn(refill(database, view));
+        }
+        Ok(())
     }
 
     pub(crate) fn tables(&self) -> &Arc<Tables> {
@@ -67,7 +148,7 @@ impl Database {
     /// The plan cannot be run, a source cannot be opened, a materialized view has failed.
     pub async fn start(&self, plan: &Plan) -> Result<Running, StatementError> {
         self.caught_up(&plan.dag).await?;
-        Ok(self.coordinator.start(&plan.dag)?)
+        Ok(self.coordinator.start(&plan.dag).await?)
     }
 
     /// Starts a query that is only measured.
@@ -81,6 +162,9 @@ impl Database {
     /// Waits until the materialized views that a query reads hold all that was committed before.
     async fn caught_up(&self, dag: &Dag) -> Result<(), StatementError> {
         for id in tables_of(dag) {
+            if self.unfilled.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+                return Err(StartError::NoWorkers.into());
+            }
             // A view of views waits for those first: their commits are its input.
             let Some(view) = self.view(id) else { continue };
             for input in self.views_below(&view) {
@@ -112,8 +196,8 @@ impl Database {
     }
 
     /// Starts to keep the result of a query in a table.
-    pub(crate) fn materialize(&self, name: &str, plan: &Plan, id: TableId) -> Result<(), StatementError> {
-        let running = self.coordinator.start(&plan.dag)?;
+    pub(crate) async fn materialize(&self, name: &str, plan: &Plan, id: TableId) -> Result<(), StatementError> {
+        let running = self.coordinator.start(&plan.dag).await?;
         let view = Materialized::start(&self.runtime, name, &plan.dag, running, Arc::clone(&self.tables), id);
         self.materialized.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(view));
         Ok(())
@@ -148,6 +232,60 @@ impl Database {
             }
         }
         Ok(rows)
+    }
+}
+
+/// Between two attempts to fill a materialized view after a restart.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Fills the table of a materialized view again, once those that it reads are filled and there are workers.
+async fn refill(database: Weak<Database>, view: Arc<Table>) {
+    loop {
+        let Some(database) = database.upgrade() else { return };
+        match database.try_refill(&view).await {
+            Ok(true) => {
+                database.unfilled.lock().unwrap_or_else(PoisonError::into_inner).remove(&view.id);
+                return;
+            }
+            Ok(false) | Err(StatementError::Start(StartError::NoWorkers)) => {}
+            Err(error) => warn!(view = view.name, %error, "the view cannot be filled; trying again"),
+        }
+        drop(database);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Database {
+    async fn try_refill(&self, view: &Table) -> Result<bool, StatementError> {
+        let Some(definition) = &view.definition else { return Ok(true) };
+        let planned = {
+            let catalog = self.catalog();
+            // Dropped meanwhile.
+            if !matches!(catalog.get(&view.name), Some(Relation::Table(table)) if table.id == view.id) {
+                return Ok(true);
+            }
+            plan(&definition.query, &catalog, &Settings::new(self.parallelism()), Output::Changes)?
+        };
+        let waits = {
+            let unfilled = self.unfilled.lock().unwrap_or_else(PoisonError::into_inner);
+            tables_of(&planned.dag).iter().any(|id| unfilled.contains(id))
+        };
+        if waits {
+            return Ok(false);
+        }
+        self.materialize(&view.name, &planned, view.id).await?;
+        Ok(true)
+    }
+
+    /// Tasks that an operator gets if the user does not say.
+    pub fn parallelism(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.coordinator.slots().map_or_else(cores, |slots| slots as usize)
+    }
+
+    /// Who starts the queries.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
     }
 }
 

@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
+use thetis_executor::clock::SystemClock;
 use thetis_executor::table::Tables;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::coordinator::Coordinator;
 use crate::database::Database;
+use crate::host::Host;
 use crate::session::Session;
-use crate::worker::Worker;
+use crate::store::MemoryStore;
 
 /// Deep expressions are walked recursively; a thread's stack is only reserved, not used.
-const STACK: usize = 64 << 20;
+pub(crate) const STACK: usize = 64 << 20;
 
 /// A coordinator, a worker and the threads that they run on. Dropping it ends its queries.
 #[derive(Debug)]
@@ -31,9 +33,9 @@ impl Engine {
             Builder::new_multi_thread().thread_name("thetis").thread_stack_size(STACK).enable_all().build()?;
         let handle = runtime.handle().clone();
         let tables = Arc::new(Tables::new());
-        let worker = Arc::new(Worker::new(handle.clone(), Arc::clone(&tables)));
-        let coordinator = Coordinator::new(handle.clone(), worker);
-        let database = Arc::new(Database::new(handle, coordinator, tables));
+        let host = Host::new(handle.clone(), Arc::new(SystemClock::start()), Arc::clone(&tables), None);
+        let coordinator = Coordinator::new(handle.clone(), Arc::new(host), None);
+        let database = Arc::new(Database::new(handle, coordinator, tables, Arc::new(MemoryStore::default())));
         Ok(Self { database, runtime: Some(runtime) })
     }
 

@@ -1,6 +1,7 @@
 //! The coordinator's part of the epoch protocol, as a state machine without I/O: it grants epochs
 //! a few ahead of the finished one, and says what may be folded.
 
+use serde::{Deserialize, Serialize};
 use thetis_executor::frame::Epoch;
 
 /// How many epochs may be open at a time.
@@ -13,7 +14,7 @@ pub struct Epochs {
 }
 
 /// What the tasks of the query are to be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
     /// Highest epoch that springs may use.
     pub granted: Epoch,

@@ -1,37 +1,84 @@
-//! Between coordinator and worker.
+//! A running query, as those see it who want its result.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use thetis_executor::ExecError;
-use thetis_executor::counters::QueryCounters;
+use thetis_executor::counters::{QueryCounters, Snapshot};
 use thetis_executor::frame::Epoch;
+use thetis_executor::query::Process;
 use thetis_executor::task::Delivery;
+use thetis_planner::physical::OperatorId;
 use tokio::sync::{mpsc, watch};
-
-use crate::epochs::Announcement;
-use crate::wire::WireError;
 
 /// How a query ended; `None` while it runs.
 pub type Outcome = Option<Result<(), ExecError>>;
 
-/// Why a query does not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// Its plan cannot be sent.
-    #[error("the plan cannot be sent to the worker")]
-    Wire(#[from] WireError),
-    /// Its tasks cannot be made.
-    #[error(transparent)]
-    Tasks(#[from] ExecError),
+/// The last counts of a query that has ended come within this time.
+const LAST_COUNTS: Duration = Duration::from_secs(2);
+
+/// What the tasks of a query count, wherever they are.
+#[derive(Debug)]
+pub struct Counters {
+    /// Of this process, if it has any.
+    here: Option<Arc<QueryCounters>>,
+    /// What the others said last.
+    elsewhere: Mutex<BTreeMap<Process, Snapshot>>,
+    /// Processes whose last word is to come.
+    open: watch::Sender<usize>,
 }
 
-/// A query that runs on a worker.
+impl Counters {
+    pub(crate) fn new(here: Arc<QueryCounters>, elsewhere: usize) -> Self {
+        Self { here: Some(here), elsewhere: Mutex::default(), open: watch::channel(elsewhere).0 }
+    }
+
+    /// Of a query that another process looks after, whose counts come from there.
+    pub(crate) fn remote() -> Self {
+        Self { here: None, elsewhere: Mutex::default(), open: watch::channel(1).0 }
+    }
+
+    /// A process has counted this.
+    pub(crate) fn on_counted(&self, process: Process, snapshot: Snapshot) {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).insert(process, snapshot);
+    }
+
+    /// A process will say no more.
+    pub(crate) fn on_last(&self) {
+        self.open.send_modify(|open| *open = open.saturating_sub(1));
+    }
+
+    /// The last commit of a stored table that is in the epochs up to `epoch`, as its spring `operator` says.
+    pub(crate) fn covered(&self, operator: OperatorId, epoch: Epoch) -> Option<u64> {
+        let mut sources = self.here.iter().flat_map(|here| &here.sources);
+        sources.find(|(id, _)| *id == operator).and_then(|(_, source)| source.covered(epoch))
+    }
+
+    /// What has been counted until now.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut all = self.here.as_ref().map_or_else(Snapshot::default, |here| here.snapshot());
+        for snapshot in self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            all.merge(snapshot.clone());
+        }
+        all
+    }
+
+    /// What has been counted when the query has ended.
+    pub async fn last(&self) -> Snapshot {
+        let mut open = self.open.subscribe();
+        // Without the last word of a process that is lost there is what it said before.
+        let _ = tokio::time::timeout(LAST_COUNTS, open.wait_for(|open| *open == 0)).await;
+        self.snapshot()
+    }
+}
+
+/// A query that runs.
 #[derive(Debug)]
 pub struct Running {
     pub(crate) results: mpsc::Receiver<Delivery>,
     /// What its tasks count.
-    pub counters: Arc<QueryCounters>,
+    pub counters: Arc<Counters>,
     /// How it ends.
     pub(crate) outcome: watch::Receiver<Outcome>,
     /// Everything is delivered.
@@ -66,19 +113,4 @@ impl Running {
             Err(_) => Err(ExecError::Internal("the engine is gone".to_owned())),
         }
     }
-}
-
-/// The way to a worker: the embedded engine calls it, a network would send.
-pub trait Link: Send + Sync + std::fmt::Debug {
-    /// Starts the query whose DAG is in `plan` (see [`crate::wire`]). The worker follows
-    /// `announced` and reports the sink's progress through `finished`.
-    ///
-    /// # Errors
-    /// The plan cannot be decoded or run, a source cannot be opened.
-    fn deploy(
-        &self,
-        plan: Vec<u8>,
-        announced: watch::Receiver<Announcement>,
-        finished: watch::Sender<Epoch>,
-    ) -> Result<Running, StartError>;
 }

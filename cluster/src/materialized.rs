@@ -1,10 +1,8 @@
 //! A materialized view: a continuous query whose result is kept in a stored table.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use thetis_executor::ExecError;
-use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::{Epoch, Frame};
 use thetis_executor::table::{Change, Tables};
 use thetis_executor::task::Delivery;
@@ -15,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::database::tables_of;
 use crate::error::StatementError;
-use crate::link::Running;
+use crate::link::{Counters, Running};
 
 /// A materialized view at work. Dropping it ends its query.
 #[derive(Debug)]
@@ -25,7 +23,7 @@ pub(crate) struct Materialized {
     /// Sources that the view must have read before its result means something: tables as far as they
     /// were committed, files to their end. One that never ends is read as far as it is.
     awaited: Vec<OperatorId>,
-    counters: Arc<QueryCounters>,
+    counters: Arc<Counters>,
     /// The last epoch that the table holds, or why there will be no other.
     kept: watch::Receiver<Result<Epoch, ExecError>>,
     stop: watch::Sender<bool>,
@@ -79,11 +77,12 @@ impl Materialized {
 
     /// Whether epochs up to `epoch` have all commits up to `version`, and all rows of bounded sources.
     fn holds(&self, epoch: Epoch, version: u64) -> bool {
-        let mut sources = self.counters.sources.iter().filter(|(id, _)| self.awaited.contains(id));
-        let all = sources.all(|(_, source)| {
-            let last = source.last_epoch.load(Ordering::Acquire);
-            let read = last > 0 && Epoch(last) <= epoch;
-            read || source.covered(epoch).is_some_and(|covered| covered >= version)
+        let counted = self.counters.snapshot();
+        let all = self.awaited.iter().all(|id| {
+            let mut tasks = counted.sources.iter().filter(|source| source.operator == *id).peekable();
+            let any = tasks.peek().is_some();
+            let read = any && tasks.all(|source| source.last_epoch > 0 && Epoch(source.last_epoch) <= epoch);
+            read || self.counters.covered(*id, epoch).is_some_and(|covered| covered >= version)
         });
         // Whatever it reads, there is a first result to wait for.
         epoch == Epoch::END || epoch >= Epoch::FIRST && all

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -12,7 +13,7 @@ use thetis_parser::{
     CreateSink, CreateStream, CreateTable, CreateView, DropKind, Explain, Insert, Position, Show, Statement,
     StreamColumn,
 };
-use thetis_planner::catalog::{Added, Conflict, Definition, Relation, Sink, SourceProbe, Stream, View, fold};
+use thetis_planner::catalog::{Conflict, Definition, Relation, Sink, SourceProbe, Stream, View, fold};
 use thetis_planner::connector::{SinkSpec, SourceSpec};
 use thetis_planner::logical::{Resolved, data_type, plan_query, resolve};
 use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, plan, plan_resolved, sql_name, write};
@@ -20,6 +21,8 @@ use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, 
 use crate::analyze::Explained;
 use crate::database::Database;
 use crate::error::StatementError;
+use crate::front::protocol::Status;
+use crate::status::status_of;
 use crate::work::{Completion, NewTable, Target, Work, kept_columns};
 
 /// What a statement comes to.
@@ -56,8 +59,10 @@ pub struct Session {
 impl Session {
     /// A session with the defaults of this machine.
     pub fn new(database: Arc<Database>) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { database, settings: Mutex::new(Settings::new(cores)), probe: FileProbe }
+        let spread_sources = database.coordinator().registry().is_some();
+        let mut settings = Settings::new(database.parallelism());
+        settings.spread_sources = spread_sources;
+        Self { database, settings: Mutex::new(settings), probe: FileProbe }
     }
 
     /// The database.
@@ -192,14 +197,7 @@ impl Session {
         if_not_exists && self.database.catalog().get(&fold(name)).is_some()
     }
 
-    fn add(&self, name: &Ident, relation: Relation, conflict: Conflict) -> Result<(), PlanError> {
-        if let Added::Replaced(Relation::Table(replaced)) = self.database.catalog_mut().add(name, relation, conflict)? {
-            self.database.forget(replaced.id);
-        }
-        Ok(())
-    }
-
-    fn create_stream(&self, create: &CreateStream) -> Result<&'static str, PlanError> {
+    fn create_stream(&self, create: &CreateStream) -> Result<&'static str, StatementError> {
         if self.is_there(&create.name, create.if_not_exists) {
             return Ok("CREATE STREAM");
         }
@@ -227,7 +225,7 @@ impl Session {
         });
         let volume = self.probe.volume(&spec);
         let stream = Stream { name: fold(&create.name), columns, watermark: watermark.transpose()?, spec, volume };
-        self.add(
+        self.database.add(
             &create.name,
             Relation::Stream(Arc::new(stream)),
             Conflict::of(create.or_replace, create.if_not_exists),
@@ -243,7 +241,9 @@ impl Session {
         let (name, conflict) = (create.name.clone(), Conflict::of(create.or_replace, create.if_not_exists));
         let Some(query) = &create.query else {
             let columns = declared(&create.columns)?;
-            NewTable { name, columns, definition: None, conflict }.add(&self.database, |_| Ok(()))?;
+            let table = NewTable { name, columns, definition: None, conflict };
+            let place = table.create(&self.database);
+            table.publish(&self.database, place, Ok(()))?;
             return Ok(done);
         };
         let resolved = resolve(query, &self.database.catalog(), &[])?;
@@ -253,10 +253,10 @@ impl Session {
         Ok(Reply::Work(Box::new(Work { plan, target })))
     }
 
-    fn create_sink(&self, create: &CreateSink) -> Result<&'static str, PlanError> {
+    fn create_sink(&self, create: &CreateSink) -> Result<&'static str, StatementError> {
         if !self.is_there(&create.name, create.if_not_exists) {
             let sink = Sink { name: fold(&create.name), spec: SinkSpec::of(create)? };
-            self.add(
+            self.database.add(
                 &create.name,
                 Relation::Sink(Arc::new(sink)),
                 Conflict::of(create.or_replace, create.if_not_exists),
@@ -283,7 +283,7 @@ impl Session {
         Ok(Reply::Work(Box::new(Work { plan, target })))
     }
 
-    fn create_view(&self, create: &CreateView) -> Result<&'static str, PlanError> {
+    fn create_view(&self, create: &CreateView) -> Result<&'static str, StatementError> {
         if self.is_there(&create.name, create.if_not_exists) {
             return Ok("CREATE VIEW");
         }
@@ -297,10 +297,11 @@ impl Session {
                 columns.len(),
                 schema.fields().len()
             );
-            return Err(PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(create.name.span)));
+            let error = PlanError::new(PlanErrorKind::Semantic, message).at(Position::of_span(create.name.span));
+            return Err(error.into());
         }
         if logical.uses.contains(&fold(&create.name)) {
-            return Err(uses_itself(&create.name));
+            return Err(uses_itself(&create.name).into());
         }
         let fields = schema.fields().iter().enumerate().map(|(i, field)| {
             let name = columns.get(i).unwrap_or(field.name());
@@ -308,11 +309,11 @@ impl Session {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let view = View { name: fold(&create.name), columns, query: create.query.clone(), schema, uses: logical.uses };
-        self.add(&create.name, Relation::View(Arc::new(view)), Conflict::of(create.or_replace, create.if_not_exists))?;
+        self.database.add(&create.name, Relation::View(Arc::new(view)), Conflict::of(create.or_replace, create.if_not_exists))?;
         Ok("CREATE VIEW")
     }
 
-    fn drop_relation(&self, kind: DropKind, name: &Ident, if_exists: bool) -> Result<&'static str, PlanError> {
+    fn drop_relation(&self, kind: DropKind, name: &Ident, if_exists: bool) -> Result<&'static str, StatementError> {
         let (word, tag) = match kind {
             DropKind::Stream => ("stream", "DROP STREAM"),
             DropKind::Table => ("table", "DROP TABLE"),
@@ -320,11 +321,8 @@ impl Session {
             DropKind::MaterializedView => ("materialized view", "DROP MATERIALIZED VIEW"),
             DropKind::Sink => ("sink", "DROP SINK"),
         };
-        let mut catalog = self.database.catalog_mut();
-        if !(if_exists && catalog.get(&fold(name)).is_none())
-            && let Relation::Table(table) = catalog.remove(name, word)?
-        {
-            self.database.forget(table.id);
+        if !(if_exists && self.database.catalog().get(&fold(name)).is_none()) {
+            self.database.remove(name, word)?;
         }
         Ok(tag)
     }
@@ -337,6 +335,36 @@ impl Session {
             Show::Tables => table(&["name", "columns", "rows", "kind"], tables(&catalog)),
             Show::Views => table(&["name", "kind", "query"], views(&catalog)),
             Show::Sinks => table(&["name", "sink"], sinks(&catalog)),
+            Show::Workers => {
+                let names = ["worker", "address", "state", "slots", "tasks", "silence_ms"];
+                let rows = self.status().workers.into_iter().map(|worker| {
+                    let (slots, tasks) = (worker.slots.to_string(), worker.tasks.to_string());
+                    [worker.name, worker.address, worker.state, slots, tasks, milliseconds(worker.silence)]
+                });
+                table(&names, rows)
+            }
+            Show::Queries => {
+                let names = ["query", "runs_ms", "tasks", "rows_in", "rows_out", "epoch"];
+                let rows = self.status().queries.into_iter().map(|query| {
+                    let counts = [u64::from(query.tasks), query.rows_in, query.rows_out, query.epoch];
+                    let [tasks, rows_in, rows_out, epoch] = counts.map(|count| count.to_string());
+                    [query.id.to_string(), milliseconds(query.runs), tasks, rows_in, rows_out, epoch]
+                });
+                table(&names, rows)
+            }
+            Show::Tasks => {
+                let names = [
+                    "query", "task", "worker", "rows_in", "rows_out", "bytes", "queue", "busy_ms", "blocked_ms", "idle_ms",
+                ];
+                let rows = self.status().tasks.into_iter().map(|task| {
+                    let counts = [task.rows_in, task.rows_out, task.bytes, task.queue].map(|count| count.to_string());
+                    let [rows_in, rows_out, bytes, queue] = counts;
+                    let [busy, blocked, idle] = [task.busy, task.blocked, task.idle].map(milliseconds);
+                    let query = task.query.to_string();
+                    [query, task.task, task.worker, rows_in, rows_out, bytes, queue, busy, blocked, idle]
+                });
+                table(&names, rows)
+            }
             Show::Settings => table(&["name", "value", "meaning"], self.settings().rows().into_iter().map(setting)),
             Show::Setting(name) => {
                 let row = self.settings().show(&name.value).map_err(|error| error.at(Position::of_span(name.span)))?;
@@ -345,11 +373,19 @@ impl Session {
         }
     }
 
+    fn status(&self) -> Status {
+        status_of(self.database.coordinator())
+    }
+
     fn describe(&self, name: &Ident) -> Result<Reply, PlanError> {
         let schema = self.database.catalog().resolve(name)?.schema();
         let fields = schema.fields().iter();
         table(&["column", "type"], fields.map(|field| [field.name().clone(), sql_name(field.data_type())]))
     }
+}
+
+fn milliseconds(time: Duration) -> String {
+    time.as_millis().to_string()
 }
 
 type Rows<'a, const N: usize> = Box<dyn Iterator<Item = [String; N]> + 'a>;

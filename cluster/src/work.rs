@@ -1,19 +1,22 @@
 //! What is left of a statement when it is planned: rows to store, or to send to a sink.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
 use thetis_executor::ExecError;
 use thetis_executor::changes::{ChangeRows, changes_schema};
 use thetis_executor::export::Export;
 use thetis_executor::frame::Frame;
 use thetis_executor::table::Change;
-use thetis_executor::task::Delivery;
+use thetis_executor::task::{Delivery, in_place};
 use thetis_parser::ast::Ident;
 use thetis_planner::Plan;
-use thetis_planner::catalog::{Added, Conflict, Definition, Relation, Table, fold};
+use thetis_planner::catalog::{Conflict, Definition, Relation, Table, fold};
 use thetis_planner::connector::{SinkSpec, TableId};
 use thetis_planner::physical::SinkMode;
 
@@ -22,23 +25,23 @@ use crate::error::StatementError;
 use crate::link::Running;
 
 /// What a statement has done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completion {
     /// The SQL command, as in `CREATE TABLE`.
-    pub command: &'static str,
+    pub command: Cow<'static, str>,
     /// Rows that it has changed, if it is a statement that changes rows.
     pub rows: Option<u64>,
 }
 
 impl Completion {
     pub(crate) fn of(command: &'static str) -> Self {
-        Self { command, rows: None }
+        Self { command: Cow::Borrowed(command), rows: None }
     }
 }
 
 impl std::fmt::Display for Completion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.command)?;
+        f.write_str(&self.command)?;
         self.rows.map_or(Ok(()), |rows| write!(f, " {rows}"))
     }
 }
@@ -92,15 +95,17 @@ impl Work {
             }
             _ => return Ok(()),
         };
-        made.add(database, |_| Ok(()))
+        let (id, rows) = made.create(database);
+        made.publish(database, (id, rows), Ok(()))
     }
 
     pub(crate) async fn perform(self, database: &Database, stopped: Stopped<'_>) -> Result<Completion, StatementError> {
         if let Target::Sink(spec) = &self.target {
             let rows = export(database, &self.plan, spec, stopped).await?;
-            return Ok(Completion { command: "INSERT", rows: Some(rows) });
+            return Ok(Completion { rows: Some(rows), ..Completion::of("INSERT") });
         }
         tokio::select! {
+            biased;
             done = self.store(database) => done,
             () = stopped => Err(ExecError::Cancelled.into()),
         }
@@ -108,7 +113,7 @@ impl Work {
 
     async fn store(self, database: &Database) -> Result<Completion, StatementError> {
         let Self { plan, target } = self;
-        let completion = |command, rows: u64| Completion { command, rows: Some(rows) };
+        let completion = |command, rows: u64| Completion { rows: Some(rows), ..Completion::of(command) };
         match target {
             Target::Insert(id) => {
                 let rows = database.collect(&plan).await?;
@@ -136,13 +141,17 @@ impl Work {
                 let rows = database.collect(&plan).await?;
                 let count = count(&rows);
                 let table = NewTable { name, columns: schema, definition: None, conflict };
-                table.add(database, |id| Ok(database.tables().commit(id, rows).map(|_| ())?))?;
+                let (id, counter) = table.create(database);
+                let filled = database.tables().commit(id, rows).map(|_| ()).map_err(StatementError::from);
+                table.publish(database, (id, counter), filled)?;
                 Ok(completion("CREATE TABLE", count))
             }
             Target::View { name, definition, conflict } => {
                 let columns = kept_columns(&plan);
                 let view = NewTable { name: name.clone(), columns, definition: Some(definition), conflict };
-                view.add(database, |id| database.materialize(&fold(&name), &plan, id))?;
+                let (id, counter) = view.create(database);
+                let filled = database.materialize(&fold(&name), &plan, id).await;
+                view.publish(database, (id, counter), filled)?;
                 Ok(Completion::of("CREATE MATERIALIZED VIEW"))
             }
             Target::Sink(_) => Err(ExecError::Internal("a sink stores nothing".to_owned()).into()),
@@ -166,24 +175,22 @@ pub(crate) struct NewTable {
 }
 
 impl NewTable {
-    /// Adds the table to the catalogue, once `fill` has seen to its rows.
-    pub(crate) fn add(
+    /// Makes a place for its rows, which is seen once it is published.
+    pub(crate) fn create(&self, database: &Database) -> (TableId, Arc<AtomicU64>) {
+        database.tables().create(Arc::clone(&self.columns))
+    }
+
+    /// Adds the table to the catalogue, if all went well with its rows.
+    pub(crate) fn publish(
         self,
         database: &Database,
-        fill: impl FnOnce(TableId) -> Result<(), StatementError>,
+        (id, rows): (TableId, Arc<AtomicU64>),
+        filled: Result<(), StatementError>,
     ) -> Result<(), StatementError> {
         let Self { name, columns, definition, conflict } = self;
-        let (id, rows) = database.tables().create(Arc::clone(&columns));
         let table = Relation::Table(Arc::new(Table { name: fold(&name), columns, id, rows, definition }));
-        let added = fill(id).and_then(|()| Ok(database.catalog_mut().add(&name, table, conflict)?));
-        match added {
-            Ok(Added::New) => Ok(()),
-            Ok(Added::Replaced(relation) | Added::Kept(relation)) => {
-                if let Relation::Table(unused) = relation {
-                    database.forget(unused.id);
-                }
-                Ok(())
-            }
+        match filled.and_then(|()| database.add(&name, table, conflict)) {
+            Ok(()) => Ok(()),
             Err(error) => {
                 database.forget(id);
                 Err(error)
@@ -218,6 +225,7 @@ async fn export(
     let result = Arc::new(Schema::new(plan.dag.sink().schema.fields().clone()));
     let schema = if is_changelog { changes_schema(&result) } else { result };
     let (running, sink) = tokio::select! {
+        biased;
         started = start(database, plan, spec, &schema) => started?,
         () = &mut stopped => return Err(ExecError::Cancelled.into()),
     };
@@ -225,6 +233,7 @@ async fn export(
     let stop = StopOnDrop(running.stop.clone());
     let mut written = database.runtime().spawn(write(running, sink, is_changelog.then_some(schema)));
     let written = tokio::select! {
+        biased;
         written = &mut written => written,
         () = stopped => {
             drop(stop);
@@ -266,7 +275,7 @@ async fn write(mut running: Running, mut sink: Export, changes: Option<SchemaRef
         let written = match running.next().await {
             Ok(Some(Delivery::Frame(frame))) => write_frame(&mut sink, frame, changes.as_ref(), &mut rows),
             // What is finished can be read by others.
-            Ok(Some(Delivery::Progress(_))) => tokio::task::block_in_place(|| sink.flush()),
+            Ok(Some(Delivery::Progress(_))) => in_place(|| sink.flush()),
             Ok(None) => break Ok(()),
             Err(error) => break Err(error),
         };
@@ -276,14 +285,14 @@ async fn write(mut running: Running, mut sink: Export, changes: Option<SchemaRef
     };
     // A result that was ended from outside is whole as far as it goes.
     let whole = matches!(ended, Ok(()) | Err(ExecError::Cancelled));
-    let finished = tokio::task::block_in_place(|| sink.finish(whole));
+    let finished = in_place(|| sink.finish(whole));
     ended?;
     finished?;
     Ok(rows)
 }
 
 fn write_frame(sink: &mut Export, frame: Frame, changes: Option<&SchemaRef>, rows: &mut u64) -> Result<(), ExecError> {
-    tokio::task::block_in_place(|| {
+    in_place(|| {
         let Some(schema) = changes else {
             *rows += frame.rows() as u64;
             return sink.write(&frame.batch);

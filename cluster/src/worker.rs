@@ -1,97 +1,214 @@
-//! A worker: runs the tasks of queries.
+//! A worker: registers with its coordinator and runs the tasks that it is told to.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use thetis_executor::ExecError;
-use thetis_executor::clock::{Clock, SystemClock};
-use thetis_executor::frame::Epoch;
-use thetis_executor::query::{TaskFuture, instantiate};
-use thetis_executor::table::Tables;
-use thetis_executor::task::Control;
-use thetis_planner::physical::Dag;
-use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tracing::{error, info, warn};
 
-use crate::epochs::Announcement;
-use crate::link::{Link, Outcome, Running, StartError};
-use crate::wire;
+use crate::host::Host;
+use crate::net::conversation::{Beat, Conversation};
+use crate::net::framing::{Parcel, framed};
+use crate::net::peers::{Peers, Service, connected};
+use crate::net::transport::{Connection, NetError, Peer, Pending, Role, Stream};
+use crate::protocol::{FromWorker, Greeting, Hello, Resumed, ToWorker, Welcome};
 
-/// Runs tasks on a runtime.
+/// The last words of a worker that leaves.
+pub(crate) const LEFT: &str = "the worker has left the cluster";
+
+/// Between two attempts to register.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a worker says of itself.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// Share of the tasks that it wants.
+    pub slots: u32,
+    /// Where others reach it.
+    pub address: String,
+    /// Where its coordinator is.
+    pub coordinator: String,
+    /// Drawn anew for each process.
+    pub boot: u64,
+}
+
+/// A worker.
 #[derive(Debug)]
 pub struct Worker {
-    runtime: Handle,
-    tables: Arc<Tables>,
+    options: WorkerOptions,
+    host: Arc<Host>,
+    peers: Arc<Peers>,
+    /// The registration, and the conversation under it.
+    registered: Mutex<Option<Registered>>,
+}
+
+#[derive(Debug, Clone)]
+struct Registered {
+    resumed: Resumed,
+    conversation: Arc<Conversation<FromWorker>>,
+}
+
+/// Why a worker ends.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// The coordinator does not want it.
+    #[error("the coordinator refuses this worker: {0}")]
+    Refused(String),
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Worker {
-    /// A worker whose tasks run on `runtime`, which must have several threads, and read `tables`.
-    pub fn new(runtime: Handle, tables: Arc<Tables>) -> Self {
-        Self { runtime, tables }
+    /// A worker whose tasks `host` runs.
+    pub fn new(options: WorkerOptions, host: Arc<Host>, peers: Arc<Peers>) -> Arc<Self> {
+        Arc::new(Self { options, host, peers, registered: Mutex::default() })
     }
-}
 
-impl Link for Worker {
-    fn deploy(
-        &self,
-        plan: Vec<u8>,
-        announced: watch::Receiver<Announcement>,
-        finished: watch::Sender<Epoch>,
-    ) -> Result<Running, StartError> {
-        let dag: Dag = wire::decode(&plan)?;
-        let first = *announced.borrow();
-        let (granted, granted_receiver) = watch::channel(first.granted);
-        let (committed, committed_receiver) = watch::channel(first.committed);
-        let control = Control {
-            granted: granted_receiver,
-            committed: committed_receiver,
-            finished: Arc::new(finished),
-            clock: Arc::new(SystemClock::start()) as Arc<dyn Clock>,
-        };
-        let instance = instantiate(&dag, &control, &self.tables)?;
-        let (outcome_sender, outcome) = watch::channel(None);
-        let (stop, stopped) = watch::channel(false);
-        self.runtime.spawn(follow(announced, granted, committed));
-        self.runtime.spawn(supervise(instance.tasks, stopped, outcome_sender));
-        Ok(Running { results: instance.results, counters: instance.counters, outcome, stop, complete: false })
-    }
-}
-
-/// Passes what the coordinator announces to the tasks.
-async fn follow(
-    mut announced: watch::Receiver<Announcement>,
-    granted: watch::Sender<Epoch>,
-    committed: watch::Sender<Epoch>,
-) {
-    while announced.changed().await.is_ok() {
-        let now = *announced.borrow_and_update();
-        granted.send_replace(now.granted);
-        committed.send_replace(now.committed);
-    }
-    // The senders live as long as anybody waits for a grant.
-    granted.closed().await;
-}
-
-/// Runs the tasks to their end, to the first error, or until the query is stopped.
-async fn supervise(tasks: Vec<TaskFuture>, mut stopped: watch::Receiver<bool>, outcome: watch::Sender<Outcome>) {
-    let mut running: JoinSet<Result<(), ExecError>> = tasks.into_iter().collect();
-    // A task whose receiver is gone says Cancelled; the receiver's own error is the reason.
-    let mut cancelled = false;
-    let result = loop {
-        tokio::select! {
-            joined = running.join_next() => match joined {
-                None => break if cancelled { Err(ExecError::Cancelled) } else { Ok(()) },
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(ExecError::Cancelled))) => cancelled = true,
-                Some(Ok(Err(error))) => break Err(error),
-                Some(Err(error)) if error.is_panic() => {
-                    break Err(ExecError::Internal(format!("a task panicked: {error}")));
+    /// Registers, and follows orders until `leave` says so and the queries that it has tasks of have ended,
+    /// or `drain` is over.
+    ///
+    /// # Errors
+    /// The coordinator refuses it.
+    pub async fn run(self: &Arc<Self>, leave: watch::Receiver<bool>, drain: Duration) -> Result<(), WorkerError> {
+        let service: Arc<dyn Service> = Arc::<Self>::clone(self);
+        self.peers.start(&service);
+        let _dial = self.peers.dial(&Peer::coordinator(), &self.options.coordinator);
+        let mut connection = self.peers.connection(&Peer::coordinator());
+        let leaving = self.leave(leave, drain);
+        tokio::pin!(leaving);
+        loop {
+            let talk = async {
+                let connection = connected(&mut connection).await?;
+                self.talk(&*connection).await
+            };
+            let talked = tokio::select! {
+                biased;
+                () = &mut leaving => {
+                    self.host.stop_all();
+                    self.peers.disconnect(&Peer::coordinator(), LEFT);
+                    return Ok(());
                 }
-                Some(Err(_)) => cancelled = true,
-            },
-            _ = stopped.wait_for(|stopped| *stopped) => break Err(ExecError::Cancelled),
+                talked = talk => talked,
+            };
+            match talked {
+                Ok(refused) => return Err(WorkerError::Refused(refused)),
+                Err(error) => {
+                    info!(%error, "no longer connected to the coordinator");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
         }
-    };
-    outcome.send_replace(Some(result));
-    running.abort_all();
+    }
+
+    /// Ready when the worker may go.
+    async fn leave(&self, mut leave: watch::Receiver<bool>, drain: Duration) {
+        if leave.wait_for(|leave| *leave).await.is_err() {
+            return std::future::pending().await;
+        }
+        info!(queries = self.host.queries(), "leaving once these have ended");
+        if let Some(registered) = &*locked(&self.registered) {
+            registered.conversation.say(FromWorker::Leaving);
+        }
+        let drained = async {
+            // The coordinator may have sent a query before it hears of it.
+            tokio::time::sleep(PAUSE).await;
+            while self.host.queries() > 0 {
+                tokio::time::sleep(PAUSE / 4).await;
+            }
+        };
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            warn!(queries = self.host.queries(), "leaving before these have ended");
+        }
+    }
+
+    /// Talks with the coordinator over one connection; why it refuses.
+    async fn talk(&self, connection: &dyn Connection) -> Result<String, NetError> {
+        let (mut sender, mut receiver) = framed(connection.open().await?);
+        let before = locked(&self.registered).clone();
+        let resumes = match &before {
+            Some(Registered { resumed, conversation }) => {
+                Some(Resumed { received: conversation.take().await.resume(), ..*resumed })
+            }
+            None => None,
+        };
+        let WorkerOptions { boot, slots, ref address, .. } = self.options;
+        let hello = Hello { boot, slots, address: address.clone(), resumes };
+        sender.greet(Parcel::new(&Greeting::Control(hello))?).await?;
+        let welcome = receiver.receive().await?.ok_or(NetError::Stopped)?.head()?;
+        let (coordinator, generation, received, heartbeat) = match welcome {
+            Welcome::Refused(reason) => return Ok(reason),
+            Welcome::Registered { coordinator, generation, received, heartbeat } => {
+                (coordinator, generation, received, heartbeat)
+            }
+        };
+        let same = |registered: &Registered| {
+            registered.resumed.coordinator == coordinator && registered.resumed.generation == generation
+        };
+        let registered = before.filter(same).unwrap_or_else(|| {
+            info!(generation = generation.0, "registered");
+            // Whatever ran under another registration is over.
+            self.host.stop_all();
+            let resumed = Resumed { coordinator, generation, received: 0 };
+            Registered { resumed, conversation: Arc::default() }
+        });
+        *locked(&self.registered) = Some(registered.clone());
+        let conversation = registered.conversation;
+        let beat = Beat { every: heartbeat, make: || FromWorker::Counted(self.host.snapshots()) };
+        let mut state = conversation.take().await;
+        let on = |message| self.on_message(&conversation, message);
+        match state.hold((sender, receiver), received, beat, on).await {
+            Ok(never) => match never {},
+            Err(error) => Err(error),
+        }
+    }
+
+    fn on_message(&self, conversation: &Arc<Conversation<FromWorker>>, message: ToWorker) {
+        match message {
+            ToWorker::Prepare(order) => {
+                let made = thetis_executor::task::in_place(|| self.host.prepare(&order));
+                let result = made.map(|_| ()).map_err(crate::error::StartError::into_exec);
+                conversation.say(FromWorker::Prepared(order.query, result));
+            }
+            ToWorker::Start(query) => {
+                let conversation = Arc::clone(conversation);
+                self.host.start(query, move |result, counted| {
+                    conversation.say(FromWorker::Ended(query, result, counted));
+                });
+            }
+            ToWorker::Announce(query, announcement) => self.host.announce(query, announcement),
+            ToWorker::Stop(query) => self.host.stop(query),
+            ToWorker::Alive => {}
+        }
+    }
+}
+
+impl Service for Worker {
+    fn admit(&self, peer: &Peer) -> Result<(), String> {
+        match peer.role {
+            Role::Worker | Role::Coordinator => Ok(()),
+            Role::Client => Err("a worker talks with its cluster only; connect to the coordinator".to_owned()),
+        }
+    }
+
+    fn serve(self: Arc<Self>, peer: Peer, stream: Stream) -> Pending<'static, ()> {
+        Box::pin(async move {
+            let (sender, mut receiver) = framed(stream);
+            match receiver.greeting().await.and_then(|greeting| greeting.head()) {
+                Ok(Greeting::Edge(head)) => self.host.receive(&peer, head, sender, receiver).await,
+                Ok(_) => warn!(%peer, "asks for what a worker does not do"),
+                Err(error) => warn!(%peer, %error, "a stream was dropped"),
+            }
+        })
+    }
+
+    fn serve_guest(self: Arc<Self>, connection: Arc<dyn Connection>) -> Pending<'static, ()> {
+        error!(remote = connection.remote(), "a connection without a certificate: dropped");
+        connection.close("a certificate is needed");
+        Box::pin(std::future::ready(()))
+    }
+
+    fn on_lost(&self, _peer: &Peer, _reason: &NetError) {}
 }

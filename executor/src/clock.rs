@@ -30,6 +30,25 @@ impl Clock for SystemClock {
     }
 }
 
+/// The clock of the runtime that it is started in, which a simulation can hold.
+#[derive(Debug)]
+pub struct RuntimeClock {
+    start: tokio::time::Instant,
+}
+
+impl RuntimeClock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self { start: tokio::time::Instant::now() }
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
 /// A clock that moves when it is told to, for simulations and tests.
 #[derive(Debug, Default)]
 pub struct VirtualClock {

@@ -1,11 +1,13 @@
 //! What a running query counts, for its progress and for EXPLAIN ANALYZE. Each counter has one
 //! writer, its task, which adds to it per frame; anybody may read it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use thetis_planner::explain::{JoinMeasured, Measured, SourceMeasured, TaskMeasured};
+use serde::{Deserialize, Serialize};
+use thetis_planner::explain::{EdgeMeasured, JoinMeasured, Measured, SourceMeasured, TaskMeasured};
 use thetis_planner::physical::OperatorId;
 
 use crate::clock::Clock;
@@ -20,8 +22,8 @@ pub struct QueryCounters {
     started: Duration,
     /// Of each source.
     pub sources: Vec<(OperatorId, Arc<SourceCounters>)>,
-    /// Of each task, sources among them.
-    pub tasks: Vec<(OperatorId, Arc<TaskCounters>)>,
+    /// Of each task (of an operator, its number), sources among them.
+    pub tasks: Vec<(OperatorId, u32, Arc<TaskCounters>)>,
     /// Of each edge (its position in the DAG), of each sending task.
     pub edges: Vec<(usize, Arc<EdgeCounters>)>,
 }
@@ -35,6 +37,7 @@ pub struct TaskCounters {
     frames_out: AtomicU64,
     busy_nanoseconds: AtomicU64,
     blocked_nanoseconds: AtomicU64,
+    queue: AtomicU64,
     join: Option<JoinCounters>,
     source: Option<Arc<SourceCounters>>,
 }
@@ -63,29 +66,91 @@ impl QueryCounters {
         Self { clock, started, sources: Vec::new(), tasks: Vec::new(), edges: Vec::new() }
     }
 
-    pub(crate) fn add_task(&mut self, operator: OperatorId, counters: TaskCounters) -> Arc<TaskCounters> {
+    pub(crate) fn add_task(&mut self, operator: OperatorId, task: u32, counters: TaskCounters) -> Arc<TaskCounters> {
         let counters = Arc::new(counters);
-        self.tasks.push((operator, Arc::clone(&counters)));
+        self.tasks.push((operator, task, Arc::clone(&counters)));
         counters
     }
 
     /// What has been counted until now.
-    pub fn measured(&self) -> Measured {
-        let mut measured = Measured { wall: self.clock.now().saturating_sub(self.started), ..Measured::default() };
-        for (_, source) in &self.sources {
-            measured.epochs = measured.epochs.max(source.epoch.load(Ordering::Relaxed));
-        }
-        for (operator, task) in &self.tasks {
-            place(&mut measured.tasks, operator.0 as usize).push(task.measured());
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot { wall: self.clock.now().saturating_sub(self.started), ..Snapshot::default() };
+        snapshot.sources.extend(self.sources.iter().map(|(operator, source)| source.read(*operator)));
+        for (operator, task, counters) in &self.tasks {
+            snapshot.tasks.insert((*operator, *task), counters.measured());
         }
         for (edge, counters) in &self.edges {
-            let sum = place(&mut measured.edges, *edge);
+            let sum = place(&mut snapshot.edges, *edge);
             sum.routed += counters.routed.load(Ordering::Relaxed);
             sum.delivered += counters.delivered.load(Ordering::Relaxed);
         }
-        let sink = measured.tasks.last().into_iter().flatten();
-        measured.rows_out = sink.map(|task| task.rows_out).sum();
-        measured
+        snapshot
+    }
+}
+
+/// What the tasks of one process, or of several, have counted at some time.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Since the start.
+    pub wall: Duration,
+    /// Of each source task.
+    pub sources: Vec<SourceSnapshot>,
+    /// By operator and number of the task.
+    pub tasks: BTreeMap<(OperatorId, u32), TaskMeasured>,
+    /// By edge of the DAG.
+    pub edges: Vec<EdgeMeasured>,
+}
+
+/// What a source task has read.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct SourceSnapshot {
+    /// Its operator.
+    pub operator: OperatorId,
+    /// Rows given out.
+    pub rows: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes that there are to read; 0 when that is not known.
+    pub total_bytes: u64,
+    /// Records that could not be read and were skipped.
+    pub skipped: u64,
+    /// The last epoch that has rows.
+    pub epoch: u64,
+    /// The epoch of the last row, once all are read; 0 before.
+    pub last_epoch: u64,
+}
+
+impl Snapshot {
+    /// Adds what another process has counted of the same query.
+    pub fn merge(&mut self, other: Self) {
+        self.wall = self.wall.max(other.wall);
+        self.sources.extend(other.sources);
+        self.tasks.extend(other.tasks);
+        for (edge, counted) in other.edges.into_iter().enumerate() {
+            let sum = place(&mut self.edges, edge);
+            sum.routed += counted.routed;
+            sum.delivered += counted.delivered;
+            sum.sent_bytes += counted.sent_bytes;
+            sum.sent_payload += counted.sent_payload;
+        }
+    }
+
+    /// Adds what an edge has sent to other processes.
+    pub fn add_sent(&mut self, edge: usize, bytes: u64, payload: u64) {
+        let sum = place(&mut self.edges, edge);
+        sum.sent_bytes += bytes;
+        sum.sent_payload += payload;
+    }
+
+    /// What EXPLAIN ANALYZE shows.
+    pub fn measured(&self) -> Measured {
+        let mut tasks: Vec<Vec<TaskMeasured>> = Vec::new();
+        for ((operator, _), task) in &self.tasks {
+            place(&mut tasks, operator.0 as usize).push(*task);
+        }
+        let rows_out = tasks.last().into_iter().flatten().map(|task| task.rows_out).sum();
+        let epochs = self.sources.iter().map(|source| source.epoch).max().unwrap_or(0);
+        Measured { wall: self.wall, epochs, rows_out, tasks, edges: self.edges.clone() }
     }
 }
 
@@ -118,6 +183,11 @@ impl TaskCounters {
         add(&self.frames_out, 1);
     }
 
+    /// So many messages wait for it.
+    pub(crate) fn set_queue(&self, messages: usize) {
+        self.queue.store(messages as u64, Ordering::Relaxed);
+    }
+
     /// What a cell has counted itself.
     pub(crate) fn set_join(&self, counted: Counted) {
         if let Some(join) = &self.join {
@@ -145,6 +215,7 @@ impl TaskCounters {
             frames_out: get(&self.frames_out),
             busy: Duration::from_nanos(get(&self.busy_nanoseconds)),
             blocked: Duration::from_nanos(get(&self.blocked_nanoseconds)),
+            queue: get(&self.queue),
             join: self.join.as_ref().map(|join| JoinMeasured {
                 examined: get(&join.examined),
                 kept: get(&join.kept),

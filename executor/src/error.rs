@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use datafusion_common::DataFusionError;
+use serde::{Deserialize, Serialize};
 
 /// An error of a running query.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error, Serialize, Deserialize)]
+#[serde(from = "Plain", into = "Plain")]
 #[non_exhaustive]
 pub enum ExecError {
     /// A record of a source cannot be read.
@@ -80,9 +82,72 @@ pub enum ExecError {
     /// An invariant of the engine does not hold.
     #[error("internal error: {0}")]
     Internal(String),
+    /// A worker that has tasks of the query is gone.
+    #[error("worker '{worker}' is lost: {reason}")]
+    Lost {
+        /// Its name.
+        worker: String,
+        /// What is known of it.
+        reason: String,
+    },
     /// The query was cancelled.
     #[error("the query was cancelled")]
     Cancelled,
+}
+
+/// An [`ExecError`] as it travels to other processes: without the errors below it.
+#[derive(Serialize, Deserialize)]
+enum Plain {
+    Record { path: PathBuf, line: u64, message: String },
+    Source { path: PathBuf, message: String },
+    Evaluate { message: String, place: String },
+    OutOfRange { message: String, place: String },
+    Constraint { message: String },
+    Table { message: String },
+    Sink { path: PathBuf, message: String },
+    Plan(String),
+    Internal(String),
+    Lost { worker: String, reason: String },
+    Cancelled,
+}
+
+impl From<ExecError> for Plain {
+    fn from(error: ExecError) -> Self {
+        match error {
+            ExecError::Record { path, line, message } => Self::Record { path, line, message },
+            ExecError::Source { path, message, source: _ } => Self::Source { path, message },
+            ExecError::Evaluate { message, place, source: _ } => Self::Evaluate { message, place },
+            ExecError::OutOfRange { message, place } => Self::OutOfRange { message, place },
+            ExecError::Constraint { message } => Self::Constraint { message },
+            ExecError::Table { message } => Self::Table { message },
+            ExecError::Sink { path, message, source: _ } => Self::Sink { path, message },
+            ExecError::Plan(source) => Self::Plan(source.strip_backtrace()),
+            ExecError::Internal(message) => Self::Internal(message),
+            ExecError::Lost { worker, reason } => Self::Lost { worker, reason },
+            ExecError::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl From<Plain> for ExecError {
+    fn from(plain: Plain) -> Self {
+        match plain {
+            Plain::Record { path, line, message } => Self::Record { path, line, message },
+            Plain::Source { path, message } => Self::Source { path, message, source: None },
+            Plain::Evaluate { message, place } => {
+                let source = Arc::new(DataFusionError::Execution(message.clone()));
+                Self::Evaluate { message, place, source }
+            }
+            Plain::OutOfRange { message, place } => Self::OutOfRange { message, place },
+            Plain::Constraint { message } => Self::Constraint { message },
+            Plain::Table { message } => Self::Table { message },
+            Plain::Sink { path, message } => Self::Sink { path, message, source: None },
+            Plain::Plan(message) => Self::Plan(Arc::new(DataFusionError::Plan(message))),
+            Plain::Internal(message) => Self::Internal(message),
+            Plain::Lost { worker, reason } => Self::Lost { worker, reason },
+            Plain::Cancelled => Self::Cancelled,
+        }
+    }
 }
 
 impl ExecError {
@@ -94,6 +159,15 @@ impl ExecError {
     /// A value that does not fit.
     pub(crate) fn out_of_range(message: impl Into<String>) -> Self {
         Self::OutOfRange { message: message.into(), place: String::new() }
+    }
+
+    /// Says on which worker it happened, where that can be the reason.
+    #[must_use]
+    pub fn on(mut self, worker: &str) -> Self {
+        if let Self::Source { message, .. } | Self::Sink { message, .. } = &mut self {
+            message.push_str(&format!(" (on worker '{worker}')"));
+        }
+        self
     }
 
     /// Says where it happened, if that is not said yet.

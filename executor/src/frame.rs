@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use serde::{Deserialize, Serialize};
 
 /// Most rows of a frame.
 pub const FRAME_ROWS: usize = 8192;
 
 /// A numbered slice of the input, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 impl Epoch {
@@ -72,6 +73,12 @@ impl Frame {
     pub fn changes(&self) -> u64 {
         let weighted = |weights: &Arc<[i64]>| weights.iter().map(|weight| weight.unsigned_abs()).sum();
         self.weights.as_ref().map_or(self.rows() as u64, weighted)
+    }
+
+    /// Whether it has the same rows as `other`, sent to another task.
+    pub(crate) fn is_copy_of(&self, other: &Self) -> bool {
+        let same = |(a, b): (&Units, &Units)| Arc::ptr_eq(&a.buckets, &b.buckets);
+        self.units.as_ref().zip(other.units.as_ref()).is_some_and(same)
     }
 
     /// Weight of a row.

@@ -1,9 +1,10 @@
-//! A DAG to its tasks and channels, all in one process.
+//! A DAG to the tasks and channels of one process: all of them, or its share.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Phase, Source};
 use tokio::sync::mpsc;
@@ -13,27 +14,85 @@ use crate::counters::{EdgeCounters, Meter, QueryCounters, TaskCounters};
 use crate::error::ExecError;
 use crate::join::cell::Cell;
 use crate::operator::Operator;
-use crate::route::route_for;
+use crate::route::{Receivers, route_for};
 use crate::sink::sink_for;
-use crate::source::{SourceCounters, reader_for};
+use crate::source::{SourceCounters, Split, reader_for};
 use crate::steps::Steps;
 use crate::table::{Opened, TableTask, Tables};
-use crate::task::{Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask};
+use crate::task::{Addressed, Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask, Target};
 
 /// Messages that an inbox holds.
 const INBOX: usize = 64;
+/// Messages that wait to be sent to another process by an edge.
+const QUEUE: usize = 16;
 /// Deliveries that wait for the client.
 const CLIENT_QUEUE: usize = 4;
+
+/// A process that has tasks of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process(pub u32);
+
+/// The process of each task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// By operator, then by task.
+    pub processes: Vec<Vec<Process>>,
+}
+
+impl Placement {
+    /// All tasks of `dag` in one process.
+    pub fn alone(dag: &Dag, process: Process) -> Self {
+        let processes = dag.operators.iter().map(|operator| vec![process; operator.tasks as usize]);
+        Self { processes: processes.collect() }
+    }
+
+    /// The processes of an operator's tasks.
+    pub fn of(&self, operator: OperatorId) -> &[Process] {
+        self.processes.get(operator.0 as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether it places the tasks of `dag`.
+    pub fn fits(&self, dag: &Dag) -> bool {
+        let tasks = dag.operators.iter().map(|operator| operator.tasks as usize);
+        self.processes.iter().map(Vec::len).eq(tasks)
+    }
+}
+
+/// What one process runs of a query.
+#[derive(Debug, Clone, Copy)]
+pub struct Share<'a> {
+    /// The query.
+    pub dag: &'a Dag,
+    /// Who runs what.
+    pub placement: &'a Placement,
+    /// This process.
+    pub here: Process,
+}
+
+/// What the tasks of this process send to those of another one by one edge.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Position of the edge in the DAG.
+    pub edge: u32,
+    /// The other process.
+    pub to: Process,
+    /// The messages, in order.
+    pub queue: mpsc::Receiver<Addressed>,
+}
 
 /// A task that is ready to run.
 pub type TaskFuture = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
 
-/// The tasks of a query and what they deliver.
+/// The tasks of a share and what they deliver.
 pub struct Instance {
     /// To be run, all of them.
     pub tasks: Vec<TaskFuture>,
-    /// What the sink delivers.
+    /// What the sink delivers, if it is here.
     pub results: mpsc::Receiver<Delivery>,
+    /// What goes to other processes.
+    pub outgoing: Vec<Outgoing>,
+    /// Where messages from other processes go, by operator and task.
+    pub inboxes: BTreeMap<(OperatorId, u32), mpsc::Sender<Envelope>>,
     /// What the tasks count.
     pub counters: Arc<QueryCounters>,
 }
@@ -47,18 +106,19 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Makes the tasks of `dag`.
+/// Makes the tasks of a share.
 ///
 /// # Errors
 /// A source that cannot be opened, a plan that this build cannot run.
-pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Instance, ExecError> {
-    let mut opened = open_tables(dag, tables)?;
+pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Result<Instance, ExecError> {
+    let Share { dag, .. } = *share;
+    let mut opened = open_tables(share, tables)?;
     let (client, results) = mpsc::channel(CLIENT_QUEUE);
-    let mut wiring = Wiring::new(dag);
+    let mut wiring = Wiring::new(share);
     let mut counters = QueryCounters::start(&control.clock);
     let mut tasks: Vec<TaskFuture> = Vec::new();
     for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
-        for task in 0..operator.tasks {
+        for task in share.tasks_here(id) {
             let is_sink = matches!(operator.kind, OperatorKind::Sink(_));
             let outbox = if is_sink {
                 Outbox::Client(client.clone())
@@ -68,7 +128,8 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
             if let OperatorKind::Source(source) = &operator.kind {
                 let own = Arc::new(SourceCounters::default());
                 counters.sources.push((id, Arc::clone(&own)));
-                let task = counters.add_task(id, TaskCounters::of_source(Arc::clone(&own)));
+                let number = task;
+                let task = counters.add_task(id, task, TaskCounters::of_source(Arc::clone(&own)));
                 if let Some(opened) = opened.remove(&id) {
                     let task = TableTask {
                         table: source.stream.clone(),
@@ -85,9 +146,14 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                     tasks.push(Box::pin(task.run()));
                     continue;
                 }
+                let split = Split { number, of: operator.tasks };
                 let source = SourceTask {
-                    stream: source.stream.clone(),
-                    reader: reader_for(source, &dag.filters(id), &own)?,
+                    stream: if operator.tasks == 1 {
+                        source.stream.clone()
+                    } else {
+                        format!("{}, split {} of {}", source.stream, number + 1, operator.tasks)
+                    },
+                    reader: reader_for(source, split, &dag.filters(id), &own)?,
                     policy: dag.epochs,
                     constant: matches!(source.spec, SourceSpec::Values(_)),
                     outbox,
@@ -109,19 +175,34 @@ pub fn instantiate(dag: &Dag, control: &Control, tables: &Tables) -> Result<Inst
                 inbox,
                 ports,
                 outbox,
-                meter: Meter::new(&control.clock, counters.add_task(id, own)),
+                meter: Meter::new(&control.clock, counters.add_task(id, task, own)),
                 control: control.clone(),
                 is_sink,
             };
             tasks.push(Box::pin(task.run()));
         }
     }
-    Ok(Instance { tasks, results, counters: Arc::new(counters) })
+    let Wiring { outgoing, mut inboxes, .. } = wiring;
+    inboxes.retain(|(id, _), _| share.has_senders_elsewhere(*id));
+    Ok(Instance { tasks, results, outgoing, inboxes, counters: Arc::new(counters) })
 }
 
-/// The stored tables that the DAG reads, all as they are at one commit.
-fn open_tables(dag: &Dag, tables: &Tables) -> Result<BTreeMap<OperatorId, Opened>, ExecError> {
-    let sources = (0..).map(OperatorId).zip(&dag.operators).filter_map(|(id, operator)| match &operator.kind {
+impl Share<'_> {
+    /// The tasks of an operator that are of this process.
+    fn tasks_here(&self, id: OperatorId) -> impl Iterator<Item = u32> + use<'_> {
+        (0..).zip(self.placement.of(id)).filter(|(_, process)| **process == self.here).map(|(task, _)| task)
+    }
+
+    fn has_senders_elsewhere(&self, id: OperatorId) -> bool {
+        let mut edges = self.dag.edges.iter().filter(|edge| edge.to == id);
+        edges.any(|edge| self.placement.of(edge.from).iter().any(|process| *process != self.here))
+    }
+}
+
+/// The stored tables that the share reads, all as they are at one commit.
+fn open_tables(share: &Share<'_>, tables: &Tables) -> Result<BTreeMap<OperatorId, Opened>, ExecError> {
+    let here = (0..).map(OperatorId).zip(&share.dag.operators).filter(|(id, _)| share.tasks_here(*id).next().is_some());
+    let sources = here.filter_map(|(id, operator)| match &operator.kind {
         OperatorKind::Source(Source { spec: SourceSpec::Table(table), bounded, .. }) => Some((id, (*table, !bounded))),
         _ => None,
     });
@@ -152,31 +233,35 @@ pub fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, Exec
     })
 }
 
-/// The channels of a DAG.
+/// The channels of a share.
 struct Wiring<'a> {
-    dag: &'a Dag,
-    senders: Vec<Vec<mpsc::Sender<Envelope>>>,
-    receivers: Vec<Vec<Option<mpsc::Receiver<Envelope>>>>,
+    share: Share<'a>,
+    /// The inboxes of the tasks that are here, until they are taken.
+    receivers: BTreeMap<(OperatorId, u32), mpsc::Receiver<Envelope>>,
+    inboxes: BTreeMap<(OperatorId, u32), mpsc::Sender<Envelope>>,
+    /// The queues to other processes, by edge.
+    queues: BTreeMap<(usize, Process), mpsc::Sender<Addressed>>,
+    outgoing: Vec<Outgoing>,
 }
 
 impl<'a> Wiring<'a> {
-    fn new(dag: &'a Dag) -> Self {
-        let mut senders = Vec::new();
-        let mut receivers = Vec::new();
-        for operator in &dag.operators {
-            let channels: Vec<_> = (0..operator.tasks).map(|_| mpsc::channel(INBOX)).collect();
-            let (to, from): (Vec<_>, Vec<_>) = channels.into_iter().map(|(to, from)| (to, Some(from))).unzip();
-            senders.push(to);
-            receivers.push(from);
+    fn new(share: &Share<'a>) -> Self {
+        let (mut inboxes, mut receivers) = (BTreeMap::new(), BTreeMap::new());
+        for id in (0..share.dag.operators.len() as u32).map(OperatorId) {
+            for task in share.tasks_here(id) {
+                let (to, from) = mpsc::channel(INBOX);
+                inboxes.insert((id, task), to);
+                receivers.insert((id, task), from);
+            }
         }
-        Self { dag, senders, receivers }
+        Self { share: *share, receivers, inboxes, queues: BTreeMap::new(), outgoing: Vec::new() }
     }
 
     /// The edges into an operator, with the number of the first channel of each: one channel per
     /// sending task.
     fn channels(&self, id: OperatorId) -> impl Iterator<Item = (&'a Edge, u32)> + use<'a> {
         let mut next = 0;
-        let dag = self.dag;
+        let dag = self.share.dag;
         dag.edges.iter().filter(move |edge| edge.to == id).map(move |edge| {
             let first = next;
             next += dag.operator(edge.from).tasks;
@@ -188,20 +273,40 @@ impl<'a> Wiring<'a> {
     fn inbox(&mut self, id: OperatorId, task: u32) -> Result<(mpsc::Receiver<Envelope>, Vec<u8>), ExecError> {
         let ports = self
             .channels(id)
-            .flat_map(|(edge, _)| std::iter::repeat_n(edge.port, self.dag.operator(edge.from).tasks as usize))
+            .flat_map(|(edge, _)| std::iter::repeat_n(edge.port, self.share.dag.operator(edge.from).tasks as usize))
             .collect();
-        let inbox = self.receivers[id.0 as usize][task as usize].take();
+        let inbox = self.receivers.remove(&(id, task));
         let inbox = inbox.ok_or_else(|| ExecError::Internal("an inbox has one task".to_owned()))?;
         Ok((inbox, ports))
     }
 
+    /// The tasks of an edge's receiver.
+    fn targets(&mut self, number: usize, edge: &Edge) -> Result<Vec<Target>, ExecError> {
+        let here = self.share.here;
+        let target = |(task, process): (u32, &Process)| {
+            if *process == here {
+                let inbox = self.inboxes.get(&(edge.to, task));
+                let inbox = inbox.ok_or_else(|| ExecError::Internal("a task has an inbox".to_owned()))?;
+                return Ok(Target::Here(inbox.clone()));
+            }
+            let queue = self.queues.entry((number, *process)).or_insert_with(|| {
+                let (queue, receiver) = mpsc::channel(QUEUE);
+                self.outgoing.push(Outgoing { edge: number as u32, to: *process, queue: receiver });
+                queue
+            });
+            Ok(Target::Elsewhere(queue.clone()))
+        };
+        (0..).zip(self.share.placement.of(edge.to)).map(target).collect()
+    }
+
     /// The edges out of a task.
-    fn out_edges(&self, id: OperatorId, task: u32, counters: &mut QueryCounters) -> Result<Vec<OutEdge>, ExecError> {
+    fn out_edges(&mut self, id: OperatorId, task: u32, counters: &mut QueryCounters) -> Result<Vec<OutEdge>, ExecError> {
         let mut out = Vec::new();
-        for (number, edge) in self.dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {
-            let sender = self.dag.operator(id);
-            let receiver = self.dag.operator(edge.to);
-            let schema = self.dag.taken_schema(edge);
+        let dag = self.share.dag;
+        for (number, edge) in dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {
+            let sender = dag.operator(id);
+            let receiver = dag.operator(edge.to);
+            let schema = dag.taken_schema(edge);
             // A row and its delete may come from different senders, and must meet in one cell.
             let (layout, retracts) = match &receiver.kind {
                 OperatorKind::Join(join) => (Some(&join.layout), join.retracts[usize::from(edge.port)]),
@@ -211,10 +316,16 @@ impl<'a> Wiring<'a> {
                 self.channels(edge.to).find(|(other, _)| std::ptr::eq(*other, edge)).map_or(0, |(_, first)| first);
             let own = Arc::new(EdgeCounters::default());
             counters.edges.push((number, Arc::clone(&own)));
+            let mut nearby: Vec<u32> = self.share.tasks_here(edge.to).collect();
+            if nearby.is_empty() {
+                nearby.extend(0..receiver.tasks);
+            }
+            let receivers = Receivers { tasks: receiver.tasks, nearby, layout };
             out.push(OutEdge {
                 steps: Steps::new(&edge.steps, &sender.schema)?,
-                route: route_for(&edge.exchange, receiver.tasks, schema, layout, retracts, task)?,
-                targets: self.senders[edge.to.0 as usize].iter().map(|inbox| (inbox.clone(), first + task)).collect(),
+                route: route_for(&edge.exchange, receivers, schema, retracts, task)?,
+                channel: first + task,
+                targets: self.targets(number, edge)?,
                 counters: own,
             });
         }

@@ -30,22 +30,33 @@ pub trait Route: Send + std::fmt::Debug {
     fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError>;
 }
 
-/// The route of an exchange to `tasks` tasks, for rows of `schema`. `layout` is that of the
-/// receiving join; `retracts` says that deletes can come, `seed` differs between senders.
+/// Who receives the rows of an edge.
+#[derive(Debug)]
+pub struct Receivers<'a> {
+    /// Number of tasks.
+    pub tasks: u32,
+    /// The tasks that are chosen where any will do, not empty: those of the sender's process, if it has any.
+    pub nearby: Vec<u32>,
+    /// The layout, of a join.
+    pub layout: Option<&'a Layout>,
+}
+
+/// The route of an exchange, for rows of `schema`. `retracts` says that deletes can come, `seed`
+/// differs between senders.
 ///
 /// # Errors
 /// Keys that this build cannot compute.
 pub fn route_for(
     exchange: &Exchange,
-    tasks: u32,
+    receivers: Receivers<'_>,
     schema: &SchemaRef,
-    layout: Option<&Layout>,
     retracts: bool,
     seed: u32,
 ) -> Result<Box<dyn Route + Sync>, ExecError> {
+    let Receivers { tasks, nearby, layout } = receivers;
     Ok(match exchange {
         Exchange::Gather => Box::new(Gather),
-        Exchange::Spread => Box::new(Spread { next: seed % tasks, tasks }),
+        Exchange::Spread => Box::new(Spread { next: seed as usize % nearby.len(), tasks: nearby }),
         Exchange::Hash(_) if tasks == 1 => Box::new(Gather),
         Exchange::Hash(keys) => Box::new(Hash { keys: compile_all(keys, schema)?, tasks }),
         Exchange::Matrix(side) => {
@@ -82,15 +93,16 @@ impl Route for Gather {
 /// One frame to each task in turn.
 #[derive(Debug)]
 struct Spread {
-    next: u32,
-    tasks: u32,
+    /// Position in `tasks`.
+    next: usize,
+    tasks: Vec<u32>,
 }
 
 impl Route for Spread {
     fn route(&mut self, frame: Frame, out: &mut Vec<(u32, Frame)>) -> Result<usize, ExecError> {
         let rows = frame.rows();
-        out.push((self.next, frame));
-        self.next = (self.next + 1) % self.tasks;
+        out.push((self.tasks[self.next], frame));
+        self.next = (self.next + 1) % self.tasks.len();
         Ok(rows)
     }
 }

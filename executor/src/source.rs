@@ -9,11 +9,11 @@ mod ndjson;
 mod parquet;
 mod probe;
 mod records;
+mod splits;
 mod text;
 mod values;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,10 +21,13 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use thetis_planner::connector::{FileFormat, SourceSpec};
 use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::Source;
+use thetis_planner::physical::{OperatorId, Source};
 
 pub use probe::FileProbe;
+use splits::FilePart;
+pub use splits::Split;
 
+use crate::counters::SourceSnapshot;
 use crate::error::ExecError;
 use crate::frame::Epoch;
 
@@ -69,6 +72,19 @@ impl SourceCounters {
         covered.iter().rev().find(|(closed, _)| *closed <= epoch).map(|(_, version)| *version)
     }
 
+    /// What it has counted, as the source `operator`.
+    pub(crate) fn read(&self, operator: OperatorId) -> SourceSnapshot {
+        SourceSnapshot {
+            operator,
+            rows: self.rows.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            total_bytes: self.total_bytes.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+            epoch: self.epoch.load(Ordering::Relaxed),
+            last_epoch: self.last_epoch.load(Ordering::Acquire),
+        }
+    }
+
     fn add_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -101,12 +117,13 @@ pub trait Reader: Send + std::fmt::Debug {
     }
 }
 
-/// The reader for a source. `filters` are what each edge out of it keeps.
+/// The reader for a share of a source; what is not in files is not shared. `filters` are what each edge out of it keeps.
 ///
 /// # Errors
 /// No such file, a column that is not in it.
 pub fn reader_for(
     source: &Source,
+    split: Split,
     filters: &[&[ScalarExpr]],
     counters: &Arc<SourceCounters>,
 ) -> Result<Box<dyn Reader>, ExecError> {
@@ -116,7 +133,9 @@ pub fn reader_for(
         SourceSpec::Generator(spec) => Box::new(generator::Generator::new(source, spec)?),
         SourceSpec::File(file) => {
             let paths = files::expand(&file.path)?;
-            counters.total_bytes.store(files::total_bytes(&paths).unwrap_or(0), Ordering::Relaxed);
+            let share = files::total_bytes(&paths).unwrap_or(0) / u64::from(split.of);
+            counters.total_bytes.store(share, Ordering::Relaxed);
+            let parts = split.parts(paths);
             let text = |max_record_bytes| {
                 let (name, counters) = (source.stream.clone(), Arc::clone(counters));
                 let (on_error, readers) = (file.on_error, source.readers as usize);
@@ -127,14 +146,14 @@ pub fn reader_for(
                 FileFormat::Ndjson(format) => Box::new(ndjson::Ndjson::new(source, text(format.max_record_bytes))),
                 FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, filters, counters)?)),
             };
-            Box::new(Files { format, paths: paths.into(), current: None })
+            Box::new(Files { format, parts: parts.into(), current: None })
         }
     })
 }
 
 /// How the files of a stream are opened.
 trait Format: Send + std::fmt::Debug {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError>;
+    fn open(&self, part: FilePart) -> Result<Box<dyn FileReader>, ExecError>;
 }
 
 /// Reads one file.
@@ -156,7 +175,7 @@ enum Part {
 #[derive(Debug)]
 struct Files {
     format: Box<dyn Format>,
-    paths: VecDeque<PathBuf>,
+    parts: VecDeque<FilePart>,
     current: Option<Box<dyn FileReader>>,
 }
 
@@ -171,10 +190,10 @@ impl Reader for Files {
                     Part::LeftOut(rows) => Fetched::LeftOut(rows),
                 });
             }
-            let Some(path) = self.paths.pop_front() else {
+            let Some(part) = self.parts.pop_front() else {
                 return Ok(Fetched::End);
             };
-            self.current = Some(self.format.open(path)?);
+            self.current = Some(self.format.open(part)?);
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use thetis_planner::physical::EpochPolicy;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
@@ -23,8 +24,19 @@ use crate::steps::Steps;
 /// A message with the channel of the receiving task that it came on.
 #[derive(Debug)]
 pub struct Envelope {
-    channel: u32,
-    message: Message,
+    /// The channel: one for each sending task of each edge into the receiver.
+    pub channel: u32,
+    /// What was sent.
+    pub message: Message,
+}
+
+/// A message for tasks of another process, which are of one operator.
+#[derive(Debug)]
+pub struct Addressed {
+    /// The tasks that get it, each once.
+    pub tasks: Vec<u32>,
+    /// The message; its channel has the same number at all of these tasks.
+    pub envelope: Envelope,
 }
 
 /// What a query's client receives.
@@ -63,9 +75,20 @@ pub(crate) enum Outbox {
 pub(crate) struct OutEdge {
     pub(crate) steps: Steps,
     pub(crate) route: Box<dyn Route + Sync>,
-    /// Inbox and channel of each target task.
-    pub(crate) targets: Vec<(mpsc::Sender<Envelope>, u32)>,
+    /// The number of this task's channel at every target.
+    pub(crate) channel: u32,
+    /// By target task.
+    pub(crate) targets: Vec<Target>,
     pub(crate) counters: Arc<EdgeCounters>,
+}
+
+/// A task that rows are sent to.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// Its inbox, in this process.
+    Here(mpsc::Sender<Envelope>),
+    /// The queue to its process.
+    Elsewhere(mpsc::Sender<Addressed>),
 }
 
 /// The receiver has gone: it has failed, or it wants no more.
@@ -81,13 +104,56 @@ impl OutEdge {
             self.counters.routed.fetch_add(rows as u64, Ordering::Relaxed);
         }
         meter.worked();
-        for (task, frame) in routed {
+        let channel = self.channel;
+        let mut routed = routed.into_iter().peekable();
+        while let Some((task, frame)) = routed.next() {
             self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
-            let (inbox, channel) = &self.targets[task as usize];
-            inbox.send(Envelope { channel: *channel, message: Message::Frame(frame) }).await.map_err(gone)?;
+            match &self.targets[task as usize] {
+                Target::Here(inbox) => {
+                    inbox.send(Envelope { channel, message: Message::Frame(frame) }).await.map_err(gone)?;
+                }
+                Target::Elsewhere(queue) => {
+                    // One copy travels for all tasks of a process.
+                    let mut tasks = vec![task];
+                    while let Some((other, _)) = routed.next_if(|(other, copy)| {
+                        copy.is_copy_of(&frame) && self.targets[*other as usize].is_by(queue)
+                    }) {
+                        self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
+                        tasks.push(other);
+                    }
+                    let envelope = Envelope { channel, message: Message::Frame(frame) };
+                    queue.send(Addressed { tasks, envelope }).await.map_err(gone)?;
+                }
+            }
         }
         meter.waited();
         Ok(())
+    }
+
+    /// Tells every target of progress.
+    async fn progress(&self, epoch: Epoch) -> Result<(), ExecError> {
+        let envelope = || Envelope { channel: self.channel, message: Message::Progress(epoch) };
+        let mut told: Vec<&mpsc::Sender<Addressed>> = Vec::new();
+        for target in &self.targets {
+            match target {
+                Target::Here(inbox) => inbox.send(envelope()).await.map_err(gone)?,
+                Target::Elsewhere(queue) if told.iter().any(|other| other.same_channel(queue)) => {}
+                Target::Elsewhere(queue) => {
+                    let tasks = (0..).zip(&self.targets).filter(|(_, target)| target.is_by(queue));
+                    let tasks = tasks.map(|(task, _)| task).collect();
+                    queue.send(Addressed { tasks, envelope: envelope() }).await.map_err(gone)?;
+                    told.push(queue);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Target {
+    /// Whether what is sent to the task goes by this queue.
+    fn is_by(&self, queue: &mpsc::Sender<Addressed>) -> bool {
+        matches!(self, Self::Elsewhere(own) if own.same_channel(queue))
     }
 }
 
@@ -115,9 +181,8 @@ impl Outbox {
         match self {
             Self::Client(client) => client.send(Delivery::Progress(epoch)).await.map_err(gone)?,
             Self::Edges(edges) => {
-                for (inbox, channel) in edges.iter().flat_map(|edge| &edge.targets) {
-                    let message = Message::Progress(epoch);
-                    inbox.send(Envelope { channel: *channel, message }).await.map_err(gone)?;
+                for edge in edges {
+                    edge.progress(epoch).await?;
                 }
             }
         }
@@ -161,6 +226,7 @@ impl OperatorTask {
         while done < Epoch::END {
             let Envelope { channel, message } = self.inbox.recv().await.ok_or(ExecError::Cancelled)?;
             self.meter.begin();
+            self.meter.counters.set_queue(self.inbox.len());
             match message {
                 Message::Frame(frame) => {
                     self.meter.counters.add_in(&frame);
@@ -224,6 +290,13 @@ impl OperatorTask {
             self.meter.begin();
         }
     }
+}
+
+/// Runs work that may wait for a disk or a pipe: the other tasks of this thread move away, if there is
+/// another one.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    if matches!(threads, Ok(RuntimeFlavor::MultiThread)) { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// A task that reads a stream.
@@ -290,8 +363,7 @@ impl SourceTask {
     fn fetch(&mut self) -> Result<Fetched, ExecError> {
         let now = self.control.clock.now();
         if self.reader.may_block() {
-            // The other tasks of this thread move away.
-            return tokio::task::block_in_place(|| self.reader.next(now));
+            return in_place(|| self.reader.next(now));
         }
         self.reader.next(now)
     }

@@ -364,6 +364,9 @@ impl StatementParser<'_> {
             "TABLES" => Show::Tables,
             "SINKS" => Show::Sinks,
             "VIEWS" => Show::Views,
+            "WORKERS" => Show::Workers,
+            "QUERIES" => Show::Queries,
+            "TASKS" => Show::Tasks,
             "SETTINGS" | "ALL" => Show::Settings,
             _ => Show::Setting(name),
         }))

@@ -226,6 +226,12 @@ pub enum Show {
     Tables,
     /// All views, kept or not.
     Views,
+    /// The workers of the cluster.
+    Workers,
+    /// The queries that run.
+    Queries,
+    /// The tasks of the queries that run.
+    Tasks,
     /// All sinks.
     Sinks,
     /// All settings with their values and meanings.

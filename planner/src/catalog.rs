@@ -258,6 +258,12 @@ impl Catalog {
         })
     }
 
+    /// Puts a relation back that was in a catalogue before.
+    pub fn restore(&mut self, name: String, relation: Relation) {
+        self.version += 1;
+        self.relations.insert(name, relation);
+    }
+
     /// Whether a relation of this kind can be added.
     ///
     /// # Errors

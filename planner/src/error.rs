@@ -1,10 +1,11 @@
 //! Why a statement cannot be planned, with the place in the SQL text where one is known.
 
 use datafusion_common::DataFusionError;
+use serde::{Deserialize, Serialize};
 use thetis_parser::{Position, SqlError};
 
 /// What kind of mistake it is; each has its SQLSTATE.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum PlanErrorKind {
     /// The text is no statement.

@@ -18,6 +18,7 @@ use datafusion_expr::expr::Sort;
 use datafusion_expr::logical_plan::{TableScan, Unnest, Values};
 use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Expr, LogicalPlan};
+use serde::{Deserialize, Serialize};
 
 use crate::catalog::Stream;
 use crate::connector::SourceSpec;
@@ -31,7 +32,7 @@ use crate::physical::{
 use crate::settings::Settings;
 
 /// What a query's client wants to see.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Output {
     /// Its result: rows as they come if they stay, else once at the end; if it has no end, its changes.
     Result,
@@ -160,6 +161,9 @@ impl Flow {
     }
 }
 
+/// Bytes that are worth a task of their own.
+const MIN_SPLIT: u64 = 1 << 20;
+
 /// Schemas between operators: names for people, every column nullable.
 fn flow_schema(schema: &DFSchema) -> SchemaRef {
     nullable(schema.fields().iter().map(AsRef::as_ref))
@@ -229,22 +233,32 @@ impl Lowering<'_> {
                 columns.insert(0);
             }
             let projection: Vec<u32> = columns.into_iter().collect();
+            let tasks = self.source_tasks(&stream);
             let source = Source {
                 stream: name.clone(),
                 spec: stream.spec.clone(),
                 columns: Arc::clone(&stream.columns),
                 projection,
                 bounded: if is_table(&stream) { !follow } else { stream.spec.is_bounded() },
-                readers: if matches!(stream.spec, SourceSpec::File(_)) { readers } else { 1 },
+                readers: if matches!(stream.spec, SourceSpec::File(_)) && tasks == 1 { readers } else { 1 },
             };
             let schema = source.schema();
             let follows = is_table(&stream) && follow;
             // What a table holds now says nothing of what it will hold.
             let rows = stream.volume.rows.filter(|_| !follows);
-            let id = self.add(OperatorKind::Source(source), 1, schema, follows, rows);
+            let id = self.add(OperatorKind::Source(source), tasks, schema, follows, rows);
             self.sources.insert(name, id);
         }
         Ok(())
+    }
+
+    /// Large files are read by several tasks of a cluster. Epochs that are cut by rows need one.
+    fn source_tasks(&self, stream: &Stream) -> u32 {
+        let shared = self.settings.spread_sources
+            && self.settings.epoch_rows.is_none()
+            && matches!(stream.spec, SourceSpec::File(_));
+        let splits = stream.volume.bytes.filter(|_| shared).map_or(1, |bytes| bytes / MIN_SPLIT);
+        (splits as u32).clamp(1, self.settings.parallelism)
     }
 
     /// Every source that goes on is a table: commits cut the epochs.

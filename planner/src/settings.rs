@@ -24,6 +24,8 @@ pub struct Settings {
     pub epoch_interval: Duration,
     /// Sources close an epoch after this many rows instead of by the clock.
     pub epoch_rows: Option<NonZeroU64>,
+    /// Files are read by several tasks, in several processes.
+    pub spread_sources: bool,
     default_parallelism: u32,
 }
 
@@ -119,6 +121,7 @@ impl Settings {
             cell_memory: None,
             epoch_interval: DEFAULT_EPOCH_INTERVAL,
             epoch_rows: None,
+            spread_sources: false,
             default_parallelism: parallelism,
         }
     }

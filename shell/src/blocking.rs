@@ -15,12 +15,11 @@
 //! # Ok::<(), thetis::Error>(())
 //! ```
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use thetis_cluster::Engine;
+use tokio::runtime::Handle;
 
 use crate::connection::CancelHandle;
 use crate::error::Error;
@@ -30,13 +29,13 @@ use crate::statement::BatchError;
 use crate::subscription::{Changes, Event};
 use crate::{Completion, Driver, Progress};
 
-/// Runs futures on the threads of an engine.
+/// Runs futures on the threads of a connection.
 #[derive(Debug, Clone)]
-struct Waiter(Arc<Engine>);
+struct Waiter(Handle);
 
 impl Waiter {
     fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.0.handle().block_on(future)
+        self.0.block_on(future)
     }
 }
 
@@ -69,7 +68,7 @@ impl Connection {
     }
 
     fn waiter(&self) -> Waiter {
-        Waiter(Arc::clone(&self.inner.engine))
+        Waiter(self.inner.backend.runtime().clone())
     }
 }
 

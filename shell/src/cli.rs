@@ -11,6 +11,8 @@ mod args;
 mod input;
 mod interrupts;
 mod live;
+mod local;
+mod node;
 mod output;
 mod print;
 mod progress;
@@ -18,6 +20,8 @@ mod repl;
 mod report;
 mod run;
 mod screen;
+mod settings;
+mod status;
 mod submit;
 
 use std::io::IsTerminal;
@@ -51,6 +55,15 @@ pub(crate) fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .without_time()
         .init();
+    let todo = args.todo();
+    match &todo {
+        Todo::Coordinator(args) => return ExitCode::from(node::coordinator(args)),
+        Todo::Worker(args) => return ExitCode::from(node::worker(args)),
+        Todo::Cluster(command) => return ExitCode::from(local::run(command)),
+        Todo::Cert(command) => return ExitCode::from(node::cert(command)),
+        Todo::Status(args) => return ExitCode::from(status::run(args)),
+        Todo::Submit(_) | Todo::Shell(_) => {}
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -58,9 +71,10 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(exit::FAILED);
         }
     };
-    let code = match args.todo() {
+    let code = match todo {
         Todo::Submit(submit) => submit::run(runtime, &submit),
         Todo::Shell(args) => repl::run(runtime, &args),
+        _ => exit::FAILED,
     };
     ExitCode::from(code)
 }

@@ -1,11 +1,15 @@
 //! Data sources, connections, and how a statement's execution is stopped.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use thetis_cluster::{Engine, Session};
+use thetis_cluster::Engine;
+use thetis_cluster::front::protocol::Status;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::backend::Backend;
 use crate::error::Error;
 use crate::metadata::DatabaseMetaData;
 use crate::prepared::PreparedStatement;
@@ -17,15 +21,28 @@ pub struct Driver;
 
 impl Driver {
     /// Opens the database at `url`. `thetis:` is an embedded engine of its own, with an empty
-    /// catalogue and as many threads as there are cores.
+    /// catalogue and as many threads as there are cores. `thetis://host:port` is a cluster's coordinator; the
+    /// client's identity is looked for as [`Self::connect`] says.
     ///
     /// # Errors
-    /// Another URL, or threads that cannot be started.
+    /// Another URL, threads that cannot be started, a coordinator that cannot be reached.
     pub fn open(url: &str) -> Result<Connection, Error> {
-        if url != "thetis:" {
-            return Err(Error::usage(format!("'{url}' is no address of a database; the embedded engine is 'thetis:'")));
+        match url.strip_prefix("thetis:") {
+            Some("") => Ok(DataSource::embedded()?.connect()),
+            Some(rest) if rest.starts_with("//") => Self::connect(rest.trim_start_matches('/'), None),
+            _ => Err(Error::usage(format!("'{url}' is no address of a database"))
+                .with_hint("the embedded engine is 'thetis:', a cluster is 'thetis://host:port'")),
         }
-        Ok(DataSource::embedded()?.connect())
+    }
+
+    /// Connects to the coordinator at `address` (`host:port`) with the identity in `folder`: `cert.pem`,
+    /// `key.pem` and `ca.pem`, as `thetis cert client NAME` makes them. Without a folder it is
+    /// `$THETIS_IDENTITY`, or the one that a coordinator on this machine has made in its data folder.
+    ///
+    /// # Errors
+    /// No identity, or a coordinator that cannot be reached or does not accept it.
+    pub fn connect(address: &str, folder: Option<&Path>) -> Result<Connection, Error> {
+        Ok(Connection { backend: Backend::remote(address, folder)? })
     }
 }
 
@@ -60,8 +77,7 @@ impl DataSource {
 
     /// A connection with settings of its own.
     pub fn connect(&self) -> Connection {
-        let session = Arc::new(self.engine.session());
-        Connection { engine: Arc::clone(&self.engine), session }
+        Connection { backend: Backend::embedded(&self.engine) }
     }
 
     /// Tasks of the engine that are alive: of queries, and those that look after them.
@@ -70,11 +86,10 @@ impl DataSource {
     }
 }
 
-/// Settings, and the engine whose catalogue they are for. Clones share the settings.
+/// Settings, and the engine or the cluster whose catalogue they are for. Clones share the settings.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) session: Arc<Session>,
+    pub(crate) backend: Backend,
 }
 
 impl Connection {
@@ -92,19 +107,21 @@ impl Connection {
         PreparedStatement::new(self.clone(), sql)
     }
 
-    /// What there is: streams, tables, views and their columns, functions, settings.
-    pub fn metadata(&self) -> DatabaseMetaData {
-        DatabaseMetaData::of(&self.session)
+    /// What there is: streams, tables, views and their columns, functions, settings. Waits for the
+    /// coordinator, if it is of a cluster.
+    ///
+    /// # Errors
+    /// The coordinator cannot be asked.
+    pub fn metadata(&self) -> Result<DatabaseMetaData, Error> {
+        self.backend.describe().map(DatabaseMetaData::of)
     }
 
-    /// Runs `work` on the engine's threads: planning takes a deep stack and may look at files.
-    pub(crate) async fn plan<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Session) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let session = Arc::clone(&self.session);
-        let planned = self.engine.handle().spawn_blocking(move || work(&session));
-        planned.await.map_err(|error| Error::internal(format!("planning failed: {error}")))?
+    /// How the cluster is: workers, queries, tasks. Waits for the coordinator.
+    ///
+    /// # Errors
+    /// The coordinator cannot be asked, or this is the embedded engine.
+    pub fn status(&self) -> Result<Status, Error> {
+        self.backend.status()
     }
 }
 
@@ -162,12 +179,12 @@ impl CancelHandle {
     }
 
     /// Begins an execution, which ends by itself after `timeout`.
-    pub(crate) fn begin(&self, engine: &Engine, timeout: Option<Duration>) -> Execution {
+    pub(crate) fn begin(&self, runtime: &Handle, timeout: Option<Duration>) -> Execution {
         let (sender, stop) = watch::channel(None);
         let sender = Arc::new(sender);
         if let Some(timeout) = timeout {
             let sender = Arc::clone(&sender);
-            engine.handle().spawn(async move {
+            runtime.spawn(async move {
                 tokio::select! {
                     () = sender.closed() => {}
                     () = tokio::time::sleep(timeout) => drop(sender.send_replace(Some(Stop::TimedOut))),

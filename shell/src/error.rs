@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use thetis_cluster::front::client::ClientError;
 use thetis_cluster::{StartError, StatementError};
 use thetis_executor::ExecError;
 use thetis_parser::{Position, SqlError};
@@ -20,6 +21,8 @@ pub enum ErrorKind {
     Data,
     /// Mend how the library is called.
     Usage,
+    /// See to the cluster: the coordinator or a worker cannot be reached, or is lost.
+    Connection,
     /// The query was cancelled.
     Cancelled,
     /// The query took longer than its timeout.
@@ -50,6 +53,10 @@ impl Error {
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Internal, "XX000", message.into())
+    }
+
+    pub(crate) fn connection(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Connection, "08006", message.into())
     }
 
     pub(crate) fn cancelled() -> Self {
@@ -167,10 +174,21 @@ impl From<StatementError> for Error {
     }
 }
 
+impl From<ClientError> for Error {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Statement(error) => error.into(),
+            other => Self::connection(other.to_string()).caused_by(other),
+        }
+    }
+}
+
 impl From<StartError> for Error {
     fn from(error: StartError) -> Self {
         match error {
             StartError::Tasks(error) => error.into(),
+            StartError::NoWorkers => Self::connection("the cluster has no workers")
+                .with_hint("start one: thetis worker --coordinator HOST:PORT; `thetis status` shows who is there"),
             other => Self::internal("the query cannot be started").caused_by(other),
         }
     }
@@ -187,6 +205,7 @@ impl From<ExecError> for Error {
             ExecError::OutOfRange { .. } => (ErrorKind::Data, "22003"),
             ExecError::Evaluate { message, .. } if message.starts_with("overflow") => (ErrorKind::Data, "22003"),
             ExecError::Evaluate { .. } => (ErrorKind::Data, "22000"),
+            ExecError::Lost { .. } => (ErrorKind::Connection, "08006"),
             ExecError::Cancelled => (ErrorKind::Cancelled, "57014"),
             _ => (ErrorKind::Internal, "XX000"),
         };

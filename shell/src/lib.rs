@@ -23,6 +23,7 @@
 //! [`ResultSet`] gives rows or Arrow batches as they come, a [`Subscription`] the changes of a result.
 //! Everything that waits is asynchronous and runs on any executor: the engine has threads of its own.
 
+mod backend;
 pub mod blocking;
 mod connection;
 mod error;
@@ -33,6 +34,7 @@ mod row;
 mod statement;
 mod subscription;
 
+pub use backend::data_folder;
 pub use connection::{CancelHandle, Connection, DataSource, Driver};
 pub use datafusion_common::ScalarValue;
 pub use error::{Error, ErrorKind};
@@ -43,6 +45,7 @@ pub use row::{FromValue, Row};
 pub use statement::{BatchError, Response, Statement};
 pub use subscription::{Changes, Event, Subscription};
 pub use thetis_cluster::Completion;
+pub use thetis_cluster::front::protocol::{QueryRow, Status, TaskRow, WorkerRow};
 pub use thetis_executor::export::{CsvRows, NdjsonRows, TIMESTAMP};
 pub use thetis_parser::{Open, Piece, Position, Splitter, SqlError, closest, split, substitute};
 pub use thetis_planner::{SettingRow, parse_duration};

@@ -1,9 +1,8 @@
 //! What a database has: for tools that list, complete or describe.
 
 use arrow::datatypes::DataType;
-use thetis_cluster::Session;
-use thetis_planner::catalog::Relation;
-use thetis_planner::{SettingRow, function_names, sql_name};
+use thetis_cluster::front::protocol::Description;
+use thetis_planner::{SettingRow, Settings, function_names, sql_name};
 
 /// What there was when [`crate::Connection::metadata`] was called.
 ///
@@ -12,7 +11,7 @@ use thetis_planner::{SettingRow, function_names, sql_name};
 /// let connection = thetis::Driver::open("thetis:")?;
 /// let mut statement = connection.statement();
 /// statement.execute("CREATE VIEW pairs AS SELECT 1::BIGINT AS x, 'a' AS y").await?;
-/// let metadata = connection.metadata();
+/// let metadata = connection.metadata()?;
 /// assert_eq!(metadata.product_name(), "Thetis");
 /// assert_eq!(metadata.relations()[0].name, "pairs");
 /// let columns = metadata.columns("pairs").unwrap();
@@ -82,30 +81,27 @@ impl RelationKind {
         }
     }
 
-    fn of(relation: &Relation) -> Self {
-        match relation {
-            Relation::Stream(_) => Self::Stream,
-            Relation::Table(table) if table.definition.is_some() => Self::MaterializedView,
-            Relation::Table(_) => Self::Table,
-            Relation::View(_) => Self::View,
-            Relation::Sink(_) => Self::Sink,
-        }
+    const ALL: [Self; 5] = [Self::Stream, Self::Table, Self::View, Self::MaterializedView, Self::Sink];
+
+    fn of(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 }
 
 impl DatabaseMetaData {
-    pub(crate) fn of(session: &Session) -> Self {
-        let relations = session
-            .database()
-            .catalog()
-            .relations()
-            .map(|(name, relation)| RelationInfo {
-                name: name.to_owned(),
-                kind: RelationKind::of(relation),
-                columns: relation.schema().fields().iter().map(|field| ColumnInfo::of(field)).collect(),
-            })
-            .collect();
-        Self { relations, functions: function_names(), settings: session.settings().rows() }
+    pub(crate) fn of(description: Description) -> Self {
+        let relation = |(name, kind, schema): (String, String, arrow::datatypes::SchemaRef)| {
+            let columns = schema.fields().iter().map(|field| ColumnInfo::of(field)).collect();
+            Some(RelationInfo { name, kind: RelationKind::of(&kind)?, columns })
+        };
+        let relations = description.relations.into_iter().filter_map(relation).collect();
+        let value = |name: &str| {
+            let found = description.settings.iter().find(|(of, _)| of == name);
+            found.map(|(_, value)| value.clone())
+        };
+        let settings = Settings::new(1).rows().into_iter();
+        let settings = settings.filter_map(|row| Some(SettingRow { value: value(row.name)?, ..row })).collect();
+        Self { relations, functions: function_names(), settings }
     }
 
     /// `Thetis`.

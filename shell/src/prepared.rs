@@ -9,6 +9,7 @@ use thetis_cluster::{Completion, Prepared, Session};
 use thetis_parser::{Statement as Parsed, parse_parameterized};
 use thetis_planner::Output;
 
+use crate::backend::Call;
 use crate::connection::{CancelHandle, Connection};
 use crate::error::Error;
 use crate::result::ResultSet;
@@ -84,6 +85,7 @@ impl ToValue for ScalarValue {
 #[derive(Debug)]
 pub struct PreparedStatement {
     runner: Runner,
+    sql: Arc<str>,
     statement: Arc<Parsed>,
     values: Vec<Option<ScalarValue>>,
     batch: Vec<Vec<ScalarValue>>,
@@ -113,6 +115,7 @@ impl PreparedStatement {
         let (statement, parameters) = parse_parameterized(sql)?;
         Ok(Self {
             runner: Runner::new(connection),
+            sql: sql.into(),
             statement: Arc::new(statement),
             values: vec![None; parameters],
             batch: Vec::new(),
@@ -235,6 +238,7 @@ impl PreparedStatement {
 
     async fn run_with(&mut self, values: Vec<ScalarValue>, output: Output) -> Result<Response, Error> {
         let (statement, resolved) = (Arc::clone(&self.statement), Arc::clone(&self.resolved));
+        let bound = values.clone();
         let plan = move |session: &Session| {
             if values.is_empty() && !can_be_prepared(&statement) {
                 return Ok(session.handle(&statement, output)?);
@@ -242,7 +246,9 @@ impl PreparedStatement {
             let prepared = resolved.get(session, &statement, &types(&values))?;
             Ok(session.bind(&prepared, &values, output)?)
         };
-        self.runner.run(plan).await
+        self.runner
+            .run(Call::Bound { sql: self.sql.to_string(), values: bound, output, plan: Box::new(plan) })
+            .await
     }
 
     /// Runs an INSERT of constant rows for all sets at once; `None` for another statement.
@@ -253,20 +259,18 @@ impl PreparedStatement {
             return Ok(None);
         }
         let (statement, resolved) = (Arc::clone(&self.statement), Arc::clone(&self.resolved));
-        let sets = sets.to_vec();
+        let (sets, bound) = (sets.to_vec(), sets.to_vec());
         let plan = move |session: &Session| {
             let prepared = resolved.get(session, &statement, &first)?;
             Ok(session.bind_rows(&prepared, &sets)?)
         };
         let mut execution = self.runner.begin();
-        let Some(reply) = self.runner.plan(&mut execution, plan).await? else { return Ok(None) };
-        match self.runner.finish(reply, execution).await? {
-            Response::Done(all) => {
-                let rows = all.rows.map(|rows| rows / count as u64);
-                Ok(Some(vec![Completion { rows, ..all }; count]))
-            }
-            Response::Rows(_) => Ok(None),
-        }
+        let backend = self.runner.connection.backend.clone();
+        let done = backend.insert_rows(self.sql.to_string(), bound, plan, &mut execution).await?;
+        Ok(done.map(|all| {
+            let rows = all.rows.map(|rows| rows / count as u64);
+            vec![Completion { rows, ..all }; count]
+        }))
     }
 }
 

@@ -1,18 +1,16 @@
 //! Results as they come.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use thetis_cluster::{Analysis, Engine, Explained, Running, is_changelog};
+use thetis_cluster::front::protocol::RowsHead;
+use thetis_cluster::{Analysis, Counters, Explained, Running};
 use thetis_executor::changes::{ChangeRows, changes_schema};
-use thetis_executor::counters::QueryCounters;
 use thetis_executor::frame::Epoch;
 use thetis_executor::task::Delivery;
-use thetis_planner::Plan;
-use thetis_planner::physical::Dag;
 
+use crate::backend::Backend;
 use crate::connection::Execution;
 use crate::error::Error;
 use crate::row::Row;
@@ -43,14 +41,16 @@ pub(crate) enum Feed {
 #[derive(Debug)]
 pub(crate) struct Query {
     running: Running,
-    dag: Dag,
+    /// Columns of the result.
+    result: SchemaRef,
+    bounded: bool,
     changes: bool,
     /// Changes that are being given out.
     waiting: Option<ChangeRows>,
     epoch: Option<u64>,
     ended: bool,
     execution: Execution,
-    _engine: Arc<Engine>,
+    _backend: Backend,
 }
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct Analyzed {
     analysis: Analysis,
     ended: bool,
     execution: Execution,
-    _engine: Arc<Engine>,
+    _backend: Backend,
 }
 
 /// How far a query is.
@@ -84,31 +84,31 @@ impl ResultSet {
         Self::new(batch.schema(), Vec::new(), Feed::Table(Some(batch)))
     }
 
-    pub(crate) fn of(plan: Plan, running: Running, engine: Arc<Engine>, execution: Execution) -> Self {
-        let changes = is_changelog(&plan);
-        let result = &plan.dag.sink().schema;
-        let schema = if changes { changes_schema(result) } else { Arc::clone(result) };
+    pub(crate) fn of(head: RowsHead, running: Running, backend: Backend, execution: Execution) -> Self {
+        let RowsHead { schema: result, changes, bounded, is_query: _, notices } = head;
+        let schema = if changes { changes_schema(&result) } else { Arc::clone(&result) };
         let query = Query {
             running,
-            dag: plan.dag,
+            result,
+            bounded,
             changes,
             waiting: None,
             epoch: None,
             ended: false,
             execution,
-            _engine: engine,
+            _backend: backend,
         };
-        Self::new(schema, plan.notices, Feed::Query(Box::new(query)))
+        Self::new(schema, notices, Feed::Query(Box::new(query)))
     }
 
     /// The rows of `EXPLAIN ANALYZE`, which has its notices among them.
     pub(crate) fn analysis(
         explained: Box<Explained>,
         analysis: Analysis,
-        engine: Arc<Engine>,
+        backend: Backend,
         execution: Execution,
     ) -> Self {
-        let analyzed = Analyzed { explained, analysis, ended: false, execution, _engine: engine };
+        let analyzed = Analyzed { explained, analysis, ended: false, execution, _backend: backend };
         Self::new(Explained::schema(), Vec::new(), Feed::Analysis(Box::new(analyzed)))
     }
 
@@ -136,7 +136,7 @@ impl ResultSet {
     pub fn is_bounded(&self) -> bool {
         match &self.feed {
             Feed::Table(_) | Feed::Analysis(_) => true,
-            Feed::Query(query) => query.dag.bounded(),
+            Feed::Query(query) => query.bounded,
         }
     }
 
@@ -221,11 +221,11 @@ impl ResultSet {
             Feed::Table(_) | Feed::Analysis(_) => None,
         };
         let mut progress = Progress { rows_out: self.rows, total_bytes: Some(0), epoch, ..Progress::default() };
-        for (_, source) in &counters.sources {
-            progress.rows_in += source.rows.load(Ordering::Relaxed);
-            progress.skipped += source.skipped.load(Ordering::Relaxed);
-            progress.bytes += source.bytes.load(Ordering::Relaxed);
-            progress.total_bytes = progress.total_bytes.map(|total| total + source.total_bytes.load(Ordering::Relaxed));
+        for source in &counters.snapshot().sources {
+            progress.rows_in += source.rows;
+            progress.skipped += source.skipped;
+            progress.bytes += source.bytes;
+            progress.total_bytes = progress.total_bytes.map(|total| total + source.total_bytes);
         }
         progress.total_bytes = progress.total_bytes.filter(|total| *total > 0);
         progress
@@ -233,7 +233,7 @@ impl ResultSet {
 }
 
 impl Feed {
-    fn counters(&self) -> Option<&QueryCounters> {
+    fn counters(&self) -> Option<&Counters> {
         match self {
             Self::Table(_) => None,
             Self::Query(query) => Some(&query.running.counters),
@@ -264,7 +264,7 @@ impl Query {
     }
 
     pub(crate) fn result_schema(&self) -> SchemaRef {
-        Arc::clone(&self.dag.sink().schema)
+        Arc::clone(&self.result)
     }
 
     async fn next_batch(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>, Error> {

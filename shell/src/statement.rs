@@ -1,13 +1,11 @@
 //! Statements: SQL text that is run.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use thetis_cluster::{Completion, Reply, Session, StatementError};
-use thetis_executor::ExecError;
-use thetis_parser::parse_statement;
+use thetis_cluster::Completion;
 use thetis_planner::Output;
 
+use crate::backend::{Call, Outcome};
 use crate::connection::{CancelHandle, Connection, Execution};
 use crate::error::Error;
 use crate::result::ResultSet;
@@ -171,20 +169,12 @@ impl Statement {
     }
 
     async fn plan(&mut self, sql: &str, output: Output) -> Result<(), Error> {
-        let sql = sql.to_owned();
         let mut execution = self.runner.begin();
-        let plan = move |session: &Session| {
-            if let Reply::Work(work) = session.handle(&parse_statement(&sql)?, output)? {
-                work.define(session.database())?;
-            }
-            Ok(())
-        };
-        self.runner.plan(&mut execution, plan).await
+        execution.run(self.runner.connection.backend.check(sql.to_owned(), output)).await
     }
 
     async fn run(&mut self, sql: &str, output: Output) -> Result<Response, Error> {
-        let sql = sql.to_owned();
-        self.runner.run(move |session| Ok(session.handle(&parse_statement(&sql)?, output)?)).await
+        self.runner.run(Call::Sql(sql.to_owned(), output)).await
     }
 }
 
@@ -194,59 +184,30 @@ impl Runner {
         Self { connection, cancel, timeout: None, fetch_size: None, warnings: Vec::new() }
     }
 
-    /// Plans with `plan` and does what comes of it.
-    pub(crate) async fn run(
-        &mut self,
-        plan: impl FnOnce(&Session) -> Result<Reply, Error> + Send + 'static,
-    ) -> Result<Response, Error> {
+    /// Runs a statement.
+    pub(crate) async fn run(&mut self, call: Call) -> Result<Response, Error> {
         let mut execution = self.begin();
-        let reply = self.plan(&mut execution, plan).await?;
-        self.finish(reply, execution).await
+        let backend = self.connection.backend.clone();
+        match backend.run(call, &mut execution).await? {
+            Outcome::Done(done, notices) => {
+                self.warnings.extend(notices);
+                Ok(Response::Done(done))
+            }
+            Outcome::Table(batch) => Ok(Response::Rows(ResultSet::table(batch))),
+            Outcome::Analysis(explained, analysis) => {
+                Ok(Response::Rows(ResultSet::analysis(explained, analysis, backend, execution)))
+            }
+            Outcome::Rows(head, running) => {
+                self.warnings.extend_from_slice(&head.notices);
+                let rows = ResultSet::of(head, running, backend, execution);
+                Ok(Response::Rows(rows.with_fetch_size(self.fetch_size)))
+            }
+        }
     }
 
     pub(crate) fn begin(&mut self) -> Execution {
         self.warnings.clear();
-        self.cancel.begin(&self.connection.engine, self.timeout)
-    }
-
-    pub(crate) async fn plan<T: Send + 'static>(
-        &self,
-        execution: &mut Execution,
-        plan: impl FnOnce(&Session) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        execution.run(self.connection.plan(plan)).await
-    }
-
-    pub(crate) async fn finish(&mut self, reply: Reply, mut execution: Execution) -> Result<Response, Error> {
-        let database = self.connection.engine.database();
-        match reply {
-            Reply::Done(done) => Ok(Response::Done(done)),
-            Reply::Table(batch) => Ok(Response::Rows(ResultSet::table(batch))),
-            Reply::Work(work) => {
-                self.warnings.extend_from_slice(work.notices());
-                let mut reason = None;
-                let stopped = async { reason = Some(execution.stopped().await) };
-                let done = database.perform(*work, stopped).await;
-                match (done, reason) {
-                    (Err(StatementError::Run(ExecError::Cancelled)), Some(reason)) => Err(reason),
-                    (done, _) => Ok(Response::Done(done?)),
-                }
-            }
-            Reply::Analyze(explained) => {
-                let started = async { Ok(database.analyze(&explained.plan).await?) };
-                let analysis = execution.run(started).await?;
-                let engine = Arc::clone(&self.connection.engine);
-                Ok(Response::Rows(ResultSet::analysis(explained, analysis, engine, execution)))
-            }
-            Reply::Query(plan) => {
-                self.warnings.extend_from_slice(&plan.notices);
-                let started = async { Ok(database.start(&plan).await?) };
-                let running = execution.run(started).await?;
-                let engine = Arc::clone(&self.connection.engine);
-                let rows = ResultSet::of(*plan, running, engine, execution);
-                Ok(Response::Rows(rows.with_fetch_size(self.fetch_size)))
-            }
-        }
+        self.cancel.begin(self.connection.backend.runtime(), self.timeout)
     }
 }
 

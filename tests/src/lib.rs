@@ -114,6 +114,16 @@ pub fn statements(case: &Path) -> (Vec<String>, String) {
     (all, query)
 }
 
+/// The answer beside a case.
+pub fn answer(case: &Path) -> Vec<Vec<Value>> {
+    let text = std::fs::read_to_string(case.with_extension("csv")).expect("a case has its answer");
+    let file = std::io::Cursor::new(text);
+    let format = arrow_csv::reader::Format::default().with_header(true);
+    let (schema, _) = format.infer_schema(file.clone(), None).expect("an answer is CSV");
+    let reader = arrow_csv::ReaderBuilder::new(schema.into()).with_format(format).build(file);
+    reader.expect("an answer is CSV").flat_map(|batch| rows(&batch.expect("an answer is CSV"), 0)).collect()
+}
+
 /// Runs statements that give no rows.
 pub async fn run_all(connection: &Connection, statements: &[String]) {
     for sql in statements {

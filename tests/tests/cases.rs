@@ -6,19 +6,9 @@ use std::path::Path;
 
 use thetis::Driver;
 use thetis_tests::prefixes::{Evaluated, Setup};
-use thetis_tests::{Value, block_on, cases, difference, query, rows, run_all, statements};
+use thetis_tests::{answer, block_on, cases, difference, query, run_all, statements};
 
 const EPOCH_ROWS: u64 = 100;
-
-/// The answer beside a case.
-fn answer(case: &Path) -> Vec<Vec<Value>> {
-    let text = std::fs::read_to_string(case.with_extension("csv")).unwrap();
-    let file = std::io::Cursor::new(text);
-    let format = arrow_csv::reader::Format::default().with_header(true);
-    let (schema, _) = format.infer_schema(file.clone(), None).unwrap();
-    let reader = arrow_csv::ReaderBuilder::new(schema.into()).with_format(format).build(file).unwrap();
-    reader.flat_map(|batch| rows(&batch.unwrap(), 0)).collect()
-}
 
 fn answers_with(settings: &[&str]) {
     block_on(async {

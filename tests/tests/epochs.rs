@@ -8,7 +8,7 @@ use std::time::Duration;
 use thetis_cluster::{Engine, Reply};
 use thetis_executor::clock::VirtualClock;
 use thetis_executor::frame::Epoch;
-use thetis_executor::query::instantiate;
+use thetis_executor::query::{Placement, Process, Share, instantiate};
 use thetis_executor::table::Tables;
 use thetis_executor::task::{Control, Delivery};
 use thetis_parser::parse_statement;
@@ -46,7 +46,9 @@ fn run(plan: &Plan, now: Duration, granted: u64) -> (Vec<u64>, Vec<Epoch>) {
     let (_commit, committed) = watch::channel(Epoch::NONE);
     let (finished, sink_progress) = watch::channel(Epoch::NONE);
     let control = Control { granted, committed, finished: Arc::new(finished), clock: Arc::new(clock) };
-    let mut instance = instantiate(&plan.dag, &control, &Tables::new()).unwrap();
+    let placement = Placement::alone(&plan.dag, Process(0));
+    let share = Share { dag: &plan.dag, placement: &placement, here: Process(0) };
+    let mut instance = instantiate(&share, &control, &Tables::new()).unwrap();
     let tasks: Vec<_> = instance.tasks.into_iter().map(|task| runtime.spawn(task)).collect();
     let (mut epochs, mut progress) = (Vec::new(), Vec::new());
     while progress.last() != Some(&Epoch::END) {
@@ -89,7 +91,9 @@ fn a_spring_without_rows_closes_its_epochs_within_the_grant() {
     let (_commit, committed) = watch::channel(Epoch::NONE);
     let finished = Arc::new(watch::Sender::new(Epoch::NONE));
     let control = Control { granted, committed, finished, clock: Arc::clone(&clock) as _ };
-    let mut instance = instantiate(&plan.dag, &control, &Tables::new()).unwrap();
+    let placement = Placement::alone(&plan.dag, Process(0));
+    let share = Share { dag: &plan.dag, placement: &placement, here: Process(0) };
+    let mut instance = instantiate(&share, &control, &Tables::new()).unwrap();
     let tasks: Vec<_> = instance.tasks.into_iter().map(|task| runtime.spawn(task)).collect();
     let mut next = |within: Duration| {
         let next = runtime.block_on(async { tokio::time::timeout(within, instance.results.recv()).await });

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use crate::error::ExecError;
@@ -21,9 +21,11 @@ enum Work<T> {
 }
 
 impl<T: Send + 'static> Ahead<T> {
-    /// With one at a time, or outside of a runtime, the work is done at once by who starts it.
+    /// With one at a time, or outside of a runtime of several threads, the work is done at once by who
+    /// starts it.
     pub(super) fn new(most: usize) -> Self {
-        let most = if Handle::try_current().is_ok() { most.max(1) } else { 1 };
+        let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+        let most = if matches!(threads, Ok(RuntimeFlavor::MultiThread)) { most.max(1) } else { 1 };
         Self { most, under_way: VecDeque::with_capacity(most) }
     }
 

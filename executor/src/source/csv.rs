@@ -2,7 +2,7 @@
 
 mod plain;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -17,6 +17,7 @@ use thetis_planner::physical::Source;
 use self::plain::PlainDecoder;
 use super::files::{ColumnOrder, failure, open, position_of};
 use super::records::{Record, Records};
+use super::splits::FilePart;
 use super::text::{Decode, TextFile, TextStream, broken_record, shown};
 use super::{FileReader, Format};
 use crate::error::ExecError;
@@ -63,7 +64,7 @@ impl Csv {
 }
 
 impl Format for Csv {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError> {
+    fn open(&self, FilePart { path, range }: FilePart) -> Result<Box<dyn FileReader>, ExecError> {
         let format = &self.format;
         let mut records = records(open(&path)?, format);
         let names = if format.header { header(&path, &mut records, format)? } else { None };
@@ -80,7 +81,7 @@ impl Format for Csv {
                 output: Arc::clone(&self.output),
             })
         };
-        Ok(Box::new(TextFile::new(&self.stream, path, records, decoder)?))
+        Ok(Box::new(TextFile::new(&self.stream, path, records, range, decoder)?))
     }
 }
 

@@ -2,7 +2,7 @@
 //! a field that is missing is NULL, one that no column has is left out.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
@@ -16,6 +16,7 @@ use thetis_planner::sql_name;
 
 use super::files::{failure, open};
 use super::records::{Record, Records};
+use super::splits::FilePart;
 use super::text::{Decode, TextFile, TextStream, broken_record, shown};
 use super::{FileReader, Format, exact};
 use crate::error::ExecError;
@@ -52,7 +53,7 @@ impl Ndjson {
 }
 
 impl Format for Ndjson {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError> {
+    fn open(&self, FilePart { path, range }: FilePart) -> Result<Box<dyn FileReader>, ExecError> {
         let records = Records::lines(open(&path)?, self.stream.max_record_bytes as usize);
         let fields = self.output.fields().iter().map(|field| {
             let exact = exact::is_exact(field.data_type());
@@ -68,7 +69,7 @@ impl Format for Ndjson {
                 not_null: self.not_null.clone(),
             })
         };
-        Ok(Box::new(TextFile::new(&self.stream, path, records, decoder)?))
+        Ok(Box::new(TextFile::new(&self.stream, path, records, range, decoder)?))
     }
 }
 

@@ -21,6 +21,7 @@ use thetis_planner::physical::Source;
 use self::prune::Filters;
 use super::ahead::Ahead;
 use super::files::{ColumnOrder, failure, open, position_of};
+use super::splits::FilePart;
 use super::{FileReader, Format, Part, SourceCounters};
 use crate::error::ExecError;
 use crate::frame::FRAME_ROWS;
@@ -93,14 +94,19 @@ impl Parquet {
 }
 
 impl Format for Arc<Parquet> {
-    fn open(&self, path: PathBuf) -> Result<Box<dyn FileReader>, ExecError> {
+    fn open(&self, FilePart { path, range }: FilePart) -> Result<Box<dyn FileReader>, ExecError> {
         let metadata = metadata(&path)?;
         let names: Vec<String> = metadata.schema().fields().iter().map(|field| field.name().clone()).collect();
         let fields = self.output.fields().iter();
         let positions = fields.map(|field| position_of(&path, &names, field.name())).collect::<Result<Vec<_>, _>>()?;
         let columns = ColumnOrder::of(&positions);
         let read: Vec<&str> = positions.iter().map(|position| names[*position].as_str()).collect();
-        let next = self.filters.needed(&metadata, &read, &self.output).into_iter().enumerate().collect();
+        let needed = self.filters.needed(&metadata, &read, &self.output).into_iter().enumerate();
+        let own = |group: usize| {
+            let place = || metadata.metadata().row_group(group).columns().first().map_or(0, |column| column.byte_range().0);
+            range.as_ref().is_none_or(|range| range.contains(&place()))
+        };
+        let next = needed.filter(|(group, _)| own(*group)).collect();
         let largest = metadata.metadata().row_groups().iter().map(|group| group.total_byte_size()).max().unwrap_or(0);
         let small = largest.saturating_mul(self.readers as i64) <= MOST_AHEAD;
         let groups = Arc::new(RowGroups { parquet: Self::clone(self), path, metadata, columns });

@@ -5,7 +5,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter, memrchr};
 
 const BLOCK: usize = 256 << 10;
 
@@ -94,6 +94,8 @@ pub(super) struct Records<R> {
     spare: Vec<Vec<u8>>,
     /// Bytes of the buffer that have been given out.
     taken: usize,
+    /// Where the buffer's first byte is in the input.
+    base: u64,
     line: u64,
     /// The byte order mark has been looked for.
     started: bool,
@@ -120,7 +122,64 @@ impl<R: Read> Records<R> {
 
     fn new(input: R, quoting: Option<Quoting>, max_record: usize) -> Self {
         let (buffer, spare, taken, line) = (Arc::default(), Vec::new(), 0, 1);
-        Self { input, quoting, max_record, buffer, spare, taken, line, started: false, ended: false, read: 0 }
+        let (base, read) = (0, 0);
+        Self { input, quoting, max_record, buffer, spare, taken, base, line, started: false, ended: false, read }
+    }
+
+    /// Where the next record begins in the input, or blank lines before it.
+    pub(super) fn offset(&self) -> u64 {
+        self.base + self.taken as u64
+    }
+
+    /// Passes over the records that begin before `offset`.
+    pub(super) fn pass(&mut self, offset: u64) -> io::Result<()> {
+        while self.offset() < offset {
+            if !self.pass_lines(offset)? && !self.pass_records(offset)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over lines that are whole, before `offset` and without quotes, if the next ones are.
+    fn pass_lines(&mut self, offset: u64) -> io::Result<bool> {
+        if self.buffer.len() - self.taken < BLOCK && !self.ended {
+            self.fill()?;
+        }
+        let most = usize::try_from(offset - self.offset()).unwrap_or(usize::MAX);
+        let waiting = &self.buffer[self.taken..];
+        let waiting = &waiting[..most.min(waiting.len())];
+        let quote = self.quoting.and_then(|quoting| memchr(quoting.quote, waiting)).unwrap_or(waiting.len());
+        // The line before `offset` may end behind it: it is left to be looked at closely.
+        let Some(last) = memrchr(b'\n', &waiting[..quote]) else { return Ok(false) };
+        self.line += memchr_iter(b'\n', &waiting[..=last]).count() as u64;
+        self.taken += last + 1;
+        self.started = true;
+        Ok(true)
+    }
+
+    /// Passes over a few records; false at the end, or before one that is broken, which is found again.
+    fn pass_records(&mut self, offset: u64) -> io::Result<bool> {
+        match self.next(64) {
+            Ok(Some(block)) => {
+                let base = self.base;
+                let (last, line) = match block.records.iter().find(|record| base + record.start as u64 >= offset) {
+                    Some(record) => (record.start, record.line),
+                    None => (self.taken, self.line),
+                };
+                (self.taken, self.line) = (last, line);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(Broken::Io(error)) => Err(error),
+            Err(Broken::TooLong { .. } | Broken::OpenQuote(_)) => self.skip_line().map(|()| true),
+        }
+    }
+
+    /// The records of a block that was given out last, as far as they begin before `offset`.
+    pub(super) fn up_to(&self, mut block: Block, offset: u64) -> Option<Block> {
+        block.records.retain(|record| self.base + (record.start as u64) < offset);
+        (!block.records.is_empty()).then_some(block)
     }
 
     /// Bytes read from the input since the last call.
@@ -275,6 +334,7 @@ impl<R: Read> Records<R> {
     }
 
     fn fill(&mut self) -> io::Result<()> {
+        self.base += self.taken as u64;
         match Arc::get_mut(&mut self.buffer) {
             Some(buffer) => drop(buffer.drain(..self.taken)),
             None => {
@@ -306,6 +366,39 @@ impl<R: Read> Records<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The records that begin in a range of bytes, with their lines; a broken one is passed over.
+    fn in_range(text: &str, range: std::ops::Range<u64>) -> Vec<(String, u64)> {
+        let mut records = Records::quoted(text.as_bytes(), b',', b'"', 64);
+        records.pass(range.start).unwrap();
+        let mut all = Vec::new();
+        while records.offset() < range.end {
+            match records.next(3) {
+                Ok(Some(block)) => {
+                    let block = records.up_to(block, range.end);
+                    let texts = block.iter().flat_map(Block::iter);
+                    all.extend(texts.map(|(text, line)| (String::from_utf8_lossy(text).into_owned(), line)));
+                }
+                Ok(None) => break,
+                Err(_) => records.skip_line().unwrap(),
+            }
+        }
+        all
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_record_is_of_one_range(
+            pieces in proptest::collection::vec("[a-c]{0,3}|,|\"|\n|\r\n|\"\"|x{30}|\"[a\n,]{0,6}\"", 0..60),
+            cuts in proptest::collection::vec(0_u64..200, 0..4),
+        ) {
+            let text = pieces.concat();
+            let mut bounds: Vec<u64> = cuts.into_iter().chain([0, u64::MAX]).collect();
+            bounds.sort_unstable();
+            let parts = bounds.windows(2).flat_map(|bounds| in_range(&text, bounds[0]..bounds[1]));
+            assert_eq!(parts.collect::<Vec<_>>(), in_range(&text, 0..u64::MAX));
+        }
+    }
 
     fn all(text: &str) -> Result<Vec<(String, u64)>, Broken> {
         let mut records = Records::quoted(text.as_bytes(), b',', b'"', 1 << 20);

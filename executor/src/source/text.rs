@@ -2,6 +2,7 @@
 //! is it halved, down to the record that is at fault, to name its line or to skip it.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,6 +73,8 @@ pub(super) struct TextFile<D> {
     /// Readers without work.
     idle: Vec<BlockReader<D>>,
     ahead: Ahead<Decoded<D>>,
+    /// Where the file's records end that are read here.
+    until: u64,
     /// There are no more blocks: the file has ended, or it goes on with this.
     end: Option<Result<(), ExecError>>,
 }
@@ -122,12 +125,15 @@ impl<D: Decode> BlockReader<D> {
 }
 
 impl<D: Decode + 'static> TextFile<D> {
+    /// The records behind those that `records` has given, as far as they begin in `range`.
+    ///
     /// # Errors
-    /// `decoder` cannot make one.
+    /// `decoder` cannot make one, the file cannot be read.
     pub(super) fn new(
         stream: &Arc<TextStream>,
         path: PathBuf,
-        records: Records<File>,
+        mut records: Records<File>,
+        range: Option<Range<u64>>,
         decoder: impl Fn() -> Result<D, ExecError>,
     ) -> Result<Self, ExecError> {
         // What a pipe has sent must not wait for its next bytes.
@@ -138,16 +144,22 @@ impl<D: Decode + 'static> TextFile<D> {
             Ok(BlockReader { stream, path, decoder: decoder()? })
         };
         let idle = (0..ahead.most()).map(|_| reader()).collect::<Result<_, ExecError>>()?;
-        Ok(Self { stream: Arc::clone(stream), path, records, idle, ahead, end: None })
+        let Range { start, end: until } = range.unwrap_or(0..u64::MAX);
+        let passed = records.pass(start);
+        passed.map_err(|error| failure(&*path, format!("cannot be read: {error}"), Some(error)))?;
+        records.take_read();
+        Ok(Self { stream: Arc::clone(stream), path, records, idle, ahead, until, end: None })
     }
 
     /// The next records; `None` at the end.
     fn cut(&mut self) -> Result<Option<Block>, ExecError> {
         loop {
-            let next = self.records.next(FRAME_ROWS);
+            let next = if self.records.offset() < self.until { self.records.next(FRAME_ROWS) } else { Ok(None) };
             self.stream.counters.add_bytes(self.records.take_read());
             let broken = match next {
-                Ok(block) => return Ok(block),
+                Ok(block) => {
+                    return Ok(block.and_then(|block| self.records.up_to(block, self.until)));
+                }
                 Err(broken) => broken_record(&self.path, broken, self.stream.max_record_bytes),
             };
             if matches!(broken, ExecError::Source { .. }) {

@@ -69,6 +69,7 @@ impl TableTask {
         self.close(Epoch::FIRST, first).await?;
         loop {
             let latest = tokio::select! {
+                biased;
                 latest = self.version.wait_for(|version| *version > closed) => match latest {
                     Ok(version) => *version,
                     Err(_) => return Ok(()),
@@ -122,6 +123,7 @@ impl TableTask {
             }
             let rest = interval - Duration::from_nanos((now.as_nanos() % interval.as_nanos().max(1)) as u64);
             tokio::select! {
+                biased;
                 commit = commits.recv() => match commit {
                     Some(commit) => {
                         version = commit.version;

@@ -1,12 +1,13 @@
 //! Where `INSERT INTO sink` sends rows: the typed form of `CREATE SINK ... WITH (...)`.
 
+use serde::{Deserialize, Serialize};
 use thetis_parser::{CreateSink, Position, StreamOption};
 
 use super::options::{self, OptionRow, Seen};
 use crate::error::{PlanError, PlanErrorKind};
 
 /// What a sink is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SinkSpec {
     /// A file.
     File(FileSink),
@@ -17,7 +18,7 @@ pub enum SinkSpec {
 }
 
 /// A file that rows are written to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileSink {
     /// Its path.
     pub path: String,
@@ -28,7 +29,7 @@ pub struct FileSink {
 }
 
 /// Formats of files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SinkFormat {
     /// Comma-separated values with a header.
     Csv,
@@ -59,7 +60,7 @@ impl SinkFormat {
 }
 
 /// What an INSERT does with a file that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IfExists {
     /// Adds rows at its end: csv and ndjson can.
     Append,

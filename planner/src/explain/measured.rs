@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A run of a query.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Measured {
@@ -19,7 +21,7 @@ pub struct Measured {
 }
 
 /// What a task has done. Rows are counted once, whatever their weights.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskMeasured {
     /// Rows taken from inputs; of a source, rows read.
     pub rows_in: u64,
@@ -33,6 +35,8 @@ pub struct TaskMeasured {
     pub busy: Duration,
     /// Time in which receivers had no room.
     pub blocked: Duration,
+    /// Messages that wait for it now.
+    pub queue: u64,
     /// Of a cell.
     pub join: Option<JoinMeasured>,
     /// Of a source.
@@ -40,7 +44,7 @@ pub struct TaskMeasured {
 }
 
 /// What a cell has done.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinMeasured {
     /// Pairs that a local index proposed, or that a scan looked at.
     pub examined: u64,
@@ -53,7 +57,7 @@ pub struct JoinMeasured {
 }
 
 /// What a source has read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceMeasured {
     /// Bytes read.
     pub bytes: u64,
@@ -64,12 +68,16 @@ pub struct SourceMeasured {
 }
 
 /// What an edge has carried.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EdgeMeasured {
     /// Rows that had a target.
     pub routed: u64,
     /// Rows that were delivered: more, where rows are copied.
     pub delivered: u64,
+    /// Bytes that went to other processes, with heads and lengths.
+    pub sent_bytes: u64,
+    /// Bytes of these rows' columns, weights and units in memory.
+    pub sent_payload: u64,
 }
 
 impl EdgeMeasured {
@@ -88,6 +96,7 @@ impl std::iter::Sum for TaskMeasured {
             frames_out: sum.frames_out + task.frames_out,
             busy: sum.busy + task.busy,
             blocked: sum.blocked + task.blocked,
+            queue: sum.queue + task.queue,
             join: task.join.map(|join| sum.join.unwrap_or_default().and(join)).or(sum.join),
             source: task.source.map(|source| sum.source.unwrap_or_default().and(source)).or(sum.source),
         })

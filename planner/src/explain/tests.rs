@@ -51,6 +51,7 @@ const QUERIES: [&str; 7] = [
 /// A run in which every counter of a plan has a value.
 fn run_of(plan: &Plan) -> Measured {
     let task = |operator: &crate::physical::Operator| TaskMeasured {
+        queue: 0,
         rows_in: 1_000,
         frames_in: 1,
         rows_out: 7,
@@ -75,7 +76,7 @@ fn run_of(plan: &Plan) -> Measured {
         epochs: 3,
         rows_out: 7,
         tasks: operators.map(|operator| vec![task(operator); operator.tasks as usize]).collect(),
-        edges: vec![EdgeMeasured { routed: 1_000, delivered: 2_000 }; plan.dag.edges.len()],
+        edges: vec![EdgeMeasured { routed: 1_000, delivered: 2_000, ..EdgeMeasured::default() }; plan.dag.edges.len()],
     }
 }
 

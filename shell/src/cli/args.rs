@@ -1,8 +1,13 @@
 //! What can be said on the command line.
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{FromArgMatches, Parser, ValueEnum};
+use thetis_cluster::process::CoordinatorSettings;
+
+use super::settings::{DEFAULT_LISTEN, NodeArgs, WorkerOptions};
 
 /// Continuous SQL with theta joins. Without a command and without -c: a prompt, or statements from
 /// standard input.
@@ -22,12 +27,109 @@ pub(super) enum Todo {
     Submit(SubmitCommand),
     /// Statements from a prompt, or line by line from standard input.
     Shell(SubmitArgs),
+    /// A coordinator, to its end.
+    Coordinator(NodeArgs<CoordinatorSettings>),
+    /// A worker, to its end.
+    Worker(NodeArgs<WorkerOptions>),
+    /// A whole cluster on this machine.
+    Cluster(ClusterCommand),
+    /// Certificates and tokens.
+    Cert(CertCommand),
+    /// How a cluster is.
+    Status(StatusArgs),
+}
+
+/// `status`.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
+    /// With every task of every query
+    #[arg(long)]
+    pub(super) tasks: bool,
+}
+
+/// Which database.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct ConnectArgs {
+    /// Connects to the coordinator of a cluster, instead of an engine in this process
+    #[arg(long, value_name = "HOST:PORT", env = "THETIS_CONNECT")]
+    pub(super) connect: Option<String>,
+    /// The folder of the client's identity: cert.pem, key.pem, ca.pem; by default that of this machine's coordinator
+    #[arg(long, value_name = "DIR", env = "THETIS_IDENTITY")]
+    pub(super) identity: Option<PathBuf>,
+}
+
+/// `cluster up` and `cluster down`.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub(super) enum ClusterCommand {
+    /// Starts a coordinator and workers on this machine
+    Up {
+        /// How many workers
+        #[arg(long, default_value_t = 2)]
+        workers: u32,
+        /// Slots of each worker
+        #[arg(long, default_value_t = 1)]
+        slots: u32,
+        /// Where the coordinator listens
+        #[arg(long, value_name = "ADDR", default_value = DEFAULT_LISTEN)]
+        listen: SocketAddr,
+        /// Folder of everything: keys, catalogue, logs
+        #[arg(long, value_name = "DIR", env = "THETIS_DATA")]
+        data: Option<PathBuf>,
+    },
+    /// Ends them
+    Down {
+        /// The folder that `up` was told
+        #[arg(long, value_name = "DIR", env = "THETIS_DATA")]
+        data: Option<PathBuf>,
+    },
+}
+
+/// `cert worker`, `cert client`, `cert token`. The authority is in the coordinator's data folder.
+#[derive(Debug, Clone, clap::Subcommand)]
+pub(super) enum CertCommand {
+    /// Issues the identity of a worker
+    Worker(IssueArgs),
+    /// Issues the identity of a client
+    Client(IssueArgs),
+    /// Makes a token with which one worker can join within a day
+    Token {
+        /// The coordinator's data folder
+        #[arg(long, value_name = "DIR", env = "THETIS_DATA")]
+        data: Option<PathBuf>,
+    },
+}
+
+/// Whose identity.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct IssueArgs {
+    /// Lower-case letters, digits and hyphens
+    pub(super) name: String,
+    /// The coordinator's data folder
+    #[arg(long, value_name = "DIR", env = "THETIS_DATA")]
+    pub(super) data: Option<PathBuf>,
+    /// Where the identity goes; by default into the data folder
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Command {
     /// Runs SQL files; `-` is standard input
     Submit(SubmitCommand),
+    /// Runs the coordinator of a cluster
+    Coordinator(NodeArgs<CoordinatorSettings>),
+    /// Runs a worker of a cluster
+    Worker(NodeArgs<WorkerOptions>),
+    /// Starts or ends a whole cluster on this machine, for trying out
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Issues certificates and join tokens of a cluster
+    #[command(subcommand)]
+    Cert(CertCommand),
+    /// Shows the workers, queries and tasks of a cluster
+    Status(StatusArgs),
 }
 
 /// `submit` with the order in which files and `-c` were given.
@@ -53,6 +155,8 @@ struct Files {
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct SubmitArgs {
+    #[command(flatten)]
+    pub(super) connect: ConnectArgs,
     /// Runs this SQL
     #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     sql: Vec<String>,
@@ -123,6 +227,11 @@ impl Args {
     pub(super) fn todo(self) -> Todo {
         match self.command {
             Some(Command::Submit(submit)) => Todo::Submit(submit),
+            Some(Command::Coordinator(args)) => Todo::Coordinator(args),
+            Some(Command::Worker(args)) => Todo::Worker(args),
+            Some(Command::Cluster(command)) => Todo::Cluster(command),
+            Some(Command::Cert(command)) => Todo::Cert(command),
+            Some(Command::Status(args)) => Todo::Status(args),
             None if self.submit.sql.is_empty() => Todo::Shell(self.submit),
             None => {
                 let inputs = self.submit.sql.iter().cloned().map(Input::Text).collect();

@@ -92,6 +92,12 @@ impl<W: Write + Clone> Writer<W> {
     }
 }
 
+/// Writes a result that is one batch.
+pub(super) fn print_whole(out: &mut Out, display: &Display, batch: &RecordBatch) -> io::Result<()> {
+    let mut writer = Writer::new(display, batch.schema_ref(), out.clone());
+    writer.write(batch).and_then(|()| writer.finish()).and_then(|()| out.flush_all())
+}
+
 fn to_io(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

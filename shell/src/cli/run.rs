@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::args::SubmitArgs;
 use super::exit;
 use super::interrupts::{Interrupts, Then};
-use super::output::{Display, Out, Writer};
+use super::output::{Display, Out, print_whole};
 use super::print::{Limits, Printing, print};
 use super::report::{Reporter, Text, say};
 
@@ -94,7 +94,12 @@ impl Runner {
     /// Starts an engine. `then` is what Ctrl-C does besides cancelling. A failure is reported.
     pub(super) fn start(runtime: Runtime, args: &SubmitArgs, then: Then) -> Result<Self, Stop> {
         let reporter = Reporter { format: args.error_format };
-        let connection = Driver::open("thetis:").map_err(|error| {
+        let connect = &args.connect;
+        let opened = match &connect.connect {
+            Some(address) => Driver::connect(address, connect.identity.as_deref()),
+            None => Driver::open("thetis:"),
+        };
+        let connection = opened.map_err(|error| {
             reporter.sql(&error, &Text::whole(None, ""), Position::START);
             Stop::Failed
         })?;
@@ -172,9 +177,7 @@ impl Runner {
 
     /// Prints a table that no query made.
     pub(super) fn print_table(&mut self, batch: &RecordBatch) -> Result<(), Stop> {
-        let mut writer = Writer::new(&self.display, batch.schema_ref(), self.out.clone());
-        let written = writer.write(batch).and_then(|()| writer.finish()).and_then(|()| self.out.flush_all());
-        written.map_err(|error| self.output_failed(&error))
+        print_whole(&mut self.out, &self.display, batch).map_err(|error| self.output_failed(&error))
     }
 
     /// Prints text.

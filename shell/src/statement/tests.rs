@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend::Backend;
 use crate::{Driver, ErrorKind};
 
 const GENERATOR: &str = "CREATE STREAM g (id BIGINT) WITH (connector = 'generator', rows_per_second = 1000)";
@@ -57,7 +58,7 @@ fn a_statement_can_be_cancelled_before_it_is_planned() {
     let connection = Driver::open("thetis:").unwrap();
     let mut statement = connection.statement();
     let cancel = statement.cancel_handle();
-    let session = Arc::clone(&connection.session);
+    let Backend::Embedded { session, .. } = connection.backend.clone() else { unreachable!() };
     let planning = session.settings();
     let outcome = block_on(async {
         let mut execute = std::pin::pin!(statement.execute("SELECT 1 AS x"));

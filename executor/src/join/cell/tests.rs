@@ -8,7 +8,7 @@ use thetis_planner::sizing::Shape;
 use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Range, Said, Term};
 
 use super::*;
-use crate::route::route_for;
+use crate::route::{Receivers, route_for};
 
 /// Key, payload, weight.
 type Row = (Option<i64>, i64, i64);
@@ -114,7 +114,10 @@ fn run(join: &Join, cells: &mut [Cell], parts: &[Part], priorities: &[u32]) -> V
     let mut routes = Side::BOTH.map(|side| {
         let schema = &join.inputs[side.index()];
         let retracts = join.retracts[side.index()];
-        route_for(&Exchange::Matrix(side), join.layout.cells(), schema, Some(&join.layout), retracts, 7).unwrap()
+        {
+            let receivers = Receivers { tasks: join.layout.cells(), nearby: vec![0], layout: Some(&join.layout) };
+            route_for(&Exchange::Matrix(side), receivers, schema, retracts, 7).unwrap()
+        }
     });
     let mut deliveries: Vec<(u32, u8, Frame)> = Vec::new();
     for part in parts {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thetis_planner::connector::{FileFormat, FileSpec, NdjsonFormat, SourceSpec};
 
 use super::*;
-use crate::source::{Fetched, SourceCounters, reader_for};
+use crate::source::{Fetched, SourceCounters, Split, reader_for};
 
 fn source(path: &Path, on_error: OnError, fields: Vec<Field>) -> Source {
     let projection = (0..fields.len() as u32).collect();
@@ -22,7 +22,7 @@ fn read(bytes: &[u8], on_error: OnError, fields: Vec<Field>) -> Result<(Vec<Vec<
     let path = folder.path().join("t.ndjson");
     std::fs::write(&path, bytes).unwrap();
     let counters = Arc::new(SourceCounters::default());
-    let mut reader = reader_for(&source(&path, on_error, fields), &[], &counters)?;
+    let mut reader = reader_for(&source(&path, on_error, fields), Split::WHOLE, &[], &counters)?;
     let mut rows = Vec::new();
     while let Fetched::Rows(batch) = reader.next(Duration::ZERO)? {
         rows.extend((0..batch.num_rows()).map(|row| {

@@ -60,7 +60,7 @@ fn candidates(metadata: &DatabaseMetaData, scope: &Scope<'_>, head: &str, word: 
     } else if is(last, "SET") || is(last, "RESET") {
         matching(word, settings)
     } else if is(last, "SHOW") {
-        matching(word, settings.chain(["SETTINGS", "SINKS", "STREAMS", "TABLES", "VIEWS"].map(Name::Keyword)))
+        matching(word, settings.chain(["QUERIES", "SETTINGS", "SINKS", "STREAMS", "TABLES", "TASKS", "VIEWS", "WORKERS"].map(Name::Keyword)))
     } else if ["FROM", "JOIN", "DESCRIBE", "INTO", "UPDATE"].iter().any(|known| is(last, known))
         || is(head.trim(), "DESC")
         || is(before_last, "DROP")
@@ -218,7 +218,7 @@ mod tests {
         ] {
             runtime.block_on(statement.execute(sql)).unwrap();
         }
-        connection.metadata()
+        connection.metadata().unwrap()
     }
 
     fn found(pending: &str, before: &str, after: &str) -> Vec<String> {

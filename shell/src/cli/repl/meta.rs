@@ -187,6 +187,7 @@ fn quit(_: &mut Shell, _: &str) -> Result<(), Wrong> {
 
 fn describe(shell: &mut Shell, name: &str) -> Result<(), Wrong> {
     let metadata = shell.runner.connection().metadata();
+    let metadata = metadata.map_err(|error| Wrong::Message(error.message().to_owned()))?;
     if name.is_empty() {
         let rows: Vec<[String; 3]> = metadata
             .relations()

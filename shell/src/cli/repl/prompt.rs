@@ -26,9 +26,10 @@ pub(super) fn run(shell: &mut Shell) -> Result<(), Stop> {
     let feed = Rc::new(RefCell::new(Feed::default()));
     let typist = Typist { connection: shell.runner.connection().clone(), feed: Rc::clone(&feed) };
     let mut editor = editor(typist).map_err(|error| lost(&error))?;
-    let metadata = shell.runner.connection().metadata();
-    let (name, version) = (metadata.product_name(), metadata.product_version());
-    shell.runner.print_text(&format!("{name} {version}: continuous SQL. \\? lists the commands, \\q leaves.\n"))?;
+    if let Ok(metadata) = shell.runner.connection().metadata() {
+        let (name, version) = (metadata.product_name(), metadata.product_version());
+        shell.runner.print_text(&format!("{name} {version}: continuous SQL. \\? lists the commands, \\q leaves.\n"))?;
+    }
     let mut history = HistoryFile::load(&mut editor);
     loop {
         let waits_for = feed.borrow().open();
@@ -108,7 +109,9 @@ impl Completer for Typist {
 
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
         let (before, after) = line.split_at(pos);
-        Ok(complete(&self.connection.metadata(), self.feed.borrow().text(), before, after))
+        // Without an answer there is nothing to offer.
+        let Ok(metadata) = self.connection.metadata() else { return Ok((pos, Vec::new())) };
+        Ok(complete(&metadata, self.feed.borrow().text(), before, after))
     }
 }
 
