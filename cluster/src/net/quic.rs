@@ -26,6 +26,8 @@ pub const IDLE: Duration = Duration::from_secs(4);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// A handshake must be done within this time.
 const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long something is kept of a connection that has failed.
+const DRAIN: Duration = Duration::from_secs(3);
 /// Handshakes that may be under way; the next ones are refused.
 const MAX_HANDSHAKES: usize = 128;
 /// From so many on, who begins another one must first show that its address is real.
@@ -42,8 +44,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const SEND_WINDOW: u64 = 16 << 20;
 /// Bytes of the socket's buffers that are asked for; the system may give fewer.
 const SOCKET_BUFFER: usize = 8 << 20;
-/// The largest packet that is tried: that of a loopback interface less headers, rounded down.
-const MAX_PACKET: u16 = 65_000;
+/// The largest packet that is tried. A socket has room for 2,048 of them.
+const MAX_PACKET: u16 = 16_000;
 
 const ALPN: &[u8] = b"thetis";
 
@@ -204,7 +206,11 @@ async fn accept_all(endpoint: Endpoint, connections: mpsc::Sender<Arc<dyn Connec
         let Ok(connecting) = incoming.accept() else { continue };
         let (connections, strangers) = (connections.clone(), Arc::clone(&strangers));
         tokio::spawn(async move {
-            let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE, connecting).await else { return };
+            let Ok(Ok(connection)) = tokio::time::timeout(HANDSHAKE, connecting).await else {
+                // Something is kept of it for a while: until then its place is taken.
+                tokio::time::sleep(DRAIN).await;
+                return;
+            };
             drop(permit);
             let connection = QuicConnection::of(connection);
             if connection.peer.is_none() {

@@ -206,14 +206,22 @@ impl<R: Read> Records<R> {
                 Some(quoting) => self.scan_quoted(quoting, most, &mut records),
                 None => self.scan_lines(most, &mut records),
             };
+            if let Some(long) = records.iter().position(|record| record.end - record.start > self.max_record) {
+                // It is the next one, once those before it are given out.
+                (self.taken, self.line) = (records[long].start, records[long].line);
+                records.truncate(long);
+                if records.is_empty() {
+                    return Err(Broken::TooLong { line: self.line, quotes: self.quoting.is_some() });
+                }
+            }
             if !records.is_empty() {
                 return Ok(records);
             }
-            if self.ended {
-                return self.last(rest);
-            }
             if self.buffer.len() - self.taken > self.max_record {
                 return Err(Broken::TooLong { line: self.line, quotes: self.quoting.is_some() });
+            }
+            if self.ended {
+                return self.last(rest);
             }
             self.fill().map_err(Broken::Io)?;
         }

@@ -147,7 +147,10 @@ impl<D: Decode + 'static> TextFile<D> {
         let Range { start, end: until } = range.unwrap_or(0..u64::MAX);
         let passed = records.pass(start);
         passed.map_err(|error| failure(&*path, format!("cannot be read: {error}"), Some(error)))?;
-        records.take_read();
+        if start > 0 {
+            // What others read.
+            records.take_read();
+        }
         Ok(Self { stream: Arc::clone(stream), path, records, idle, ahead, until, end: None })
     }
 

@@ -303,6 +303,12 @@ pub(super) struct EdgeRun {
     /// Into a join: copies of a row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) replication: Option<f64>,
+    /// Bytes that went to other processes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sent_bytes: Option<u64>,
+    /// Bytes of these rows in memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sent_payload: Option<u64>,
 }
 
 /// The data of a plan; `verbose` adds the logical plan, `measured` what happened in a run.
@@ -567,6 +573,8 @@ fn edge_facts(dag: &Dag, number: usize, edge: &Edge, measured: Option<&Measured>
             routed: run.routed,
             delivered: run.delivered,
             replication: run.replication().filter(|_| replication.is_some()),
+            sent_bytes: Some(run.sent_bytes).filter(|bytes| *bytes > 0),
+            sent_payload: Some(run.sent_payload).filter(|bytes| *bytes > 0),
         }),
     }
 }

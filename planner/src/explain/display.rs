@@ -198,13 +198,15 @@ impl EdgeRun {
     /// What was carried; copies beside those that were predicted.
     pub(super) fn text(&self, predicted: Option<f64>) -> String {
         let rows = several(self.routed, "row");
-        match (self.replication, predicted) {
+        let sent = self.sent_bytes.map_or_else(String::new, |bytes| format!(", {} bytes sent", whole(bytes)));
+        let rows = match (self.replication, predicted) {
             (Some(copies), Some(predicted)) => {
                 let delivered = whole(self.delivered);
                 format!("{rows}, {delivered} delivered: {copies:.2} copies of each, {predicted:.2} predicted")
             }
             _ => rows,
-        }
+        };
+        rows + &sent
     }
 }
 

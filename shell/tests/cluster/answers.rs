@@ -64,8 +64,8 @@ fn rows_go_between_workers_and_explain_counts_their_bytes() {
     let there = cluster.csv(&format!("{STREAMS} SET matrix = '2x2'; {join}"));
     assert_eq!(there, String::from_utf8(here.stdout).unwrap());
     let plan = cluster.csv(&format!("SET matrix = '2x2'; EXPLAIN (ANALYZE, FORMAT JSON) {join}"));
-    let sent = plan.matches("sent_bytes").count();
-    assert!(sent > 0 && !plan.contains("\"\"sent_bytes\"\": 0,"), "{plan}");
+    // Two edges into the join, one out of it; only edges that have sent something say how much.
+    assert!(plan.matches("sent_bytes").count() >= 3, "{plan}");
 }
 
 #[test]

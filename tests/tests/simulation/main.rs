@@ -59,7 +59,7 @@ fn cases_have_their_answers_whatever_the_network_does() {
 fn the_same_seed_gives_the_same_trace() {
     for seed in [3, 8] {
         let [first, second] = [(); 2].map(|()| simulate(run_case(seed)));
-        assert!(first.len() > 100, "only {} events", first.len());
+        assert!(first.len() > 40, "only {} events", first.len());
         let differs = first.iter().zip(&second).position(|(a, b)| a != b);
         assert_eq!((differs, first.len()), (None, second.len()), "{:?}", differs.map(|at| (&first[at], &second[at])));
     }
