@@ -39,8 +39,7 @@ fn main() {
     for (name, layout, side, retracts) in cases {
         let exchange = Exchange::Matrix(side);
         let receivers = Receivers { tasks: layout.cells(), nearby: vec![0], layout: Some(layout) };
-        let mut route = route_for(&exchange, receivers, &schema, retracts, 0)
-            .expect("the layout fits the schema");
+        let mut route = route_for(&exchange, receivers, &schema, retracts, 0).expect("the layout fits the schema");
         let mut out = Vec::new();
         group.bench_function(name, |b| {
             b.iter(|| {

@@ -61,7 +61,10 @@ struct Query {
 enum Stage {
     Preparing,
     Running,
+    /// After it ran.
     Ended,
+    /// Before it ran.
+    Failed,
 }
 
 /// A query that runs, for people.
@@ -105,8 +108,11 @@ impl Coordinator {
         let inner = &self.0;
         let id = QueryId(inner.next.fetch_add(1, Ordering::Relaxed));
         let members = inner.members(dag)?;
-        let workers: Vec<_> =
-            members.iter().filter(|(_, (_, slots))| *slots > 0).map(|(process, (_, slots))| (*process, *slots)).collect();
+        let workers: Vec<_> = members
+            .iter()
+            .filter(|(_, (_, slots))| *slots > 0)
+            .map(|(process, (_, slots))| (*process, *slots))
+            .collect();
         let placement = place(dag, &workers);
         let used: BTreeSet<Process> = placement.processes.iter().flatten().copied().collect();
         let members: BTreeMap<Process, Member> =
@@ -158,10 +164,11 @@ impl Coordinator {
         });
         let running = Running { results: prepared.results, counters, outcome, stop, complete: false };
         let mut stage = query.stage.subscribe();
-        let ended = stage.wait_for(|stage| *stage != Stage::Preparing).await.is_ok_and(|stage| *stage == Stage::Ended);
+        let failed =
+            stage.wait_for(|stage| *stage != Stage::Preparing).await.is_ok_and(|stage| *stage == Stage::Failed);
         let result = running.outcome.borrow().clone();
         match result {
-            Some(Err(error)) if ended => Err(error.into()),
+            Some(Err(error)) if failed => Err(error.into()),
             _ => Ok(running),
         }
     }
@@ -285,7 +292,8 @@ impl Inner {
 
     /// Forgets a query that is over everywhere.
     fn forget(&self, query: &Arc<Query>) {
-        if *query.stage.borrow() == Stage::Ended && locked(&query.reports).is_empty() {
+        let over = matches!(*query.stage.borrow(), Stage::Ended | Stage::Failed);
+        if over && locked(&query.reports).is_empty() {
             locked(&self.queries).remove(&query.id);
         }
     }
@@ -304,9 +312,10 @@ impl Inner {
             Some(Effect::Start) => {
                 info!(query = query.id.0, processes = query.members.len(), "started");
                 others.for_each(|process| self.tell(query, process, ToWorker::Start(query.id)));
+                // First of all: the tasks may end at once.
+                query.stage.send_replace(Stage::Running);
                 let (inner, of) = (Arc::clone(self), Arc::clone(query));
                 self.host.start(query.id, move |result, _| inner.on_event(&of, Event::Done(COORDINATOR, result)));
-                query.stage.send_replace(Stage::Running);
             }
             Some(Effect::Finish) => {
                 let result = locked(&query.job).as_ref().and_then(Job::ended).map(|ended| ended.result.clone());
@@ -315,7 +324,7 @@ impl Inner {
                 others.for_each(|process| self.tell(query, process, ToWorker::Stop(query.id)));
                 self.host.stop(query.id);
                 query.outcome.send_replace(result);
-                query.stage.send_replace(Stage::Ended);
+                query.stage.send_replace(if started { Stage::Ended } else { Stage::Failed });
                 if !started {
                     // Tasks that never ran report nothing.
                     locked(&query.reports).clear();

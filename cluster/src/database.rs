@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use thetis_executor::table::{Change, Tables};
 use thetis_executor::task::Delivery;
-use thetis_planner::connector::{SourceSpec, TableId};
-use thetis_planner::physical::{Dag, OperatorKind};
 use thetis_parser::ast::Ident;
 use thetis_planner::catalog::{Added, Conflict, Relation, Table, fold};
+use thetis_planner::connector::{SourceSpec, TableId};
+use thetis_planner::physical::{Dag, OperatorKind};
 use thetis_planner::{Catalog, Output, Plan, Settings, plan};
 use tokio::runtime::Handle;
 use tracing::warn;

@@ -154,7 +154,9 @@ impl Host {
     fn dials(&self, order: &Order) -> Vec<Arc<Dial>> {
         let Some(peers) = &self.peers else { return Vec::new() };
         let others = order.members.iter().filter(|(process, member)| {
-            **process > order.here && member.peer.role == Role::Worker && order.members[&order.here].peer.role == Role::Worker
+            **process > order.here
+                && member.peer.role == Role::Worker
+                && order.members[&order.here].peer.role == Role::Worker
         });
         others.map(|(_, member)| peers.dial(&member.peer, &member.address)).collect()
     }
@@ -178,17 +180,19 @@ impl Host {
         }
     }
 
-    /// Ends a query and forgets it.
-    pub fn stop(&self, query: QueryId) {
-        if let Some(hosted) = locked(&self.queries).remove(&query) {
-            hosted.stop.send_replace(true);
-        }
+    /// Ends a query and forgets it; true if its tasks were made and never ran.
+    pub fn stop(&self, query: QueryId) -> bool {
+        let Some(hosted) = locked(&self.queries).remove(&query) else { return false };
+        hosted.stop.send_replace(true);
+        locked(&hosted.work).take().is_some()
     }
 
     /// Ends all queries.
     pub fn stop_all(&self) {
         let queries: Vec<QueryId> = locked(&self.queries).keys().copied().collect();
-        queries.into_iter().for_each(|query| self.stop(query));
+        for query in queries {
+            self.stop(query);
+        }
     }
 
     /// Number of queries that have tasks here.

@@ -65,9 +65,10 @@ impl Members {
     pub fn on_hello(&mut self, now: Duration, name: &str, hello: &Hello) -> Admission {
         let known = self.workers.get_mut(name);
         if let Some(worker) = known {
-            let resumes = hello.resumes.as_ref().filter(|resumed| {
-                resumed.coordinator == self.coordinator && resumed.generation == worker.generation
-            });
+            let resumes = hello
+                .resumes
+                .as_ref()
+                .filter(|resumed| resumed.coordinator == self.coordinator && resumed.generation == worker.generation);
             if resumes.is_some() && hello.boot == worker.boot {
                 worker.last_heard = now;
                 return Admission::Resumed(worker.generation);

@@ -309,7 +309,11 @@ impl Session {
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let view = View { name: fold(&create.name), columns, query: create.query.clone(), schema, uses: logical.uses };
-        self.database.add(&create.name, Relation::View(Arc::new(view)), Conflict::of(create.or_replace, create.if_not_exists))?;
+        self.database.add(
+            &create.name,
+            Relation::View(Arc::new(view)),
+            Conflict::of(create.or_replace, create.if_not_exists),
+        )?;
         Ok("CREATE VIEW")
     }
 
@@ -354,7 +358,16 @@ impl Session {
             }
             Show::Tasks => {
                 let names = [
-                    "query", "task", "worker", "rows_in", "rows_out", "bytes", "queue", "busy_ms", "blocked_ms", "idle_ms",
+                    "query",
+                    "task",
+                    "worker",
+                    "rows_in",
+                    "rows_out",
+                    "bytes",
+                    "queue",
+                    "busy_ms",
+                    "blocked_ms",
+                    "idle_ms",
                 ];
                 let rows = self.status().tasks.into_iter().map(|task| {
                     let counts = [task.rows_in, task.rows_out, task.bytes, task.queue].map(|count| count.to_string());

@@ -64,4 +64,3 @@ fn task_rows(query: &QueryStatus) -> Vec<TaskRow> {
     };
     query.counted.tasks.iter().map(row).collect()
 }
-

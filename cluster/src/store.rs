@@ -141,9 +141,23 @@ impl Store for FileStore {
 /// A relation as it is kept.
 #[derive(Debug, Serialize, Deserialize)]
 enum Kept {
-    Stream { columns: SchemaRef, watermark: Option<(String, String)>, spec: SourceSpec, rows: Option<f64>, bytes: Option<u64> },
-    Table { columns: SchemaRef, view: Option<(String, Vec<String>)> },
-    View { columns: Vec<String>, query: String, schema: SchemaRef, uses: Vec<String> },
+    Stream {
+        columns: SchemaRef,
+        watermark: Option<(String, String)>,
+        spec: SourceSpec,
+        rows: Option<f64>,
+        bytes: Option<u64>,
+    },
+    Table {
+        columns: SchemaRef,
+        view: Option<(String, Vec<String>)>,
+    },
+    View {
+        columns: Vec<String>,
+        query: String,
+        schema: SchemaRef,
+        uses: Vec<String>,
+    },
     Sink(SinkSpec),
 }
 
@@ -204,7 +218,8 @@ pub(crate) fn relation_of(
             Relation::Stream(Arc::new(Stream { name: owned, columns, watermark, spec, volume }))
         }
         Kept::Table { columns, view } => {
-            let definition = view.map(|(text, uses)| Ok::<_, StoreError>(Definition { query: query(&text)?, uses })).transpose()?;
+            let definition =
+                view.map(|(text, uses)| Ok::<_, StoreError>(Definition { query: query(&text)?, uses })).transpose()?;
             let (id, rows) = create(Arc::clone(&columns));
             Relation::Table(Arc::new(Table { name: owned, columns, id, rows, definition }))
         }

@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use thetis_executor::ExecError;
+use thetis_executor::counters::Snapshot;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -179,7 +181,11 @@ impl Worker {
                 });
             }
             ToWorker::Announce(query, announcement) => self.host.announce(query, announcement),
-            ToWorker::Stop(query) => self.host.stop(query),
+            ToWorker::Stop(query) => {
+                if self.host.stop(query) {
+                    conversation.say(FromWorker::Ended(query, Err(ExecError::Cancelled), Snapshot::default()));
+                }
+            }
             ToWorker::Alive => {}
         }
     }

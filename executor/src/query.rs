@@ -300,7 +300,12 @@ impl<'a> Wiring<'a> {
     }
 
     /// The edges out of a task.
-    fn out_edges(&mut self, id: OperatorId, task: u32, counters: &mut QueryCounters) -> Result<Vec<OutEdge>, ExecError> {
+    fn out_edges(
+        &mut self,
+        id: OperatorId,
+        task: u32,
+        counters: &mut QueryCounters,
+    ) -> Result<Vec<OutEdge>, ExecError> {
         let mut out = Vec::new();
         let dag = self.share.dag;
         for (number, edge) in dag.edges.iter().enumerate().filter(|(_, edge)| edge.from == id) {

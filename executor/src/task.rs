@@ -115,9 +115,9 @@ impl OutEdge {
                 Target::Elsewhere(queue) => {
                     // One copy travels for all tasks of a process.
                     let mut tasks = vec![task];
-                    while let Some((other, _)) = routed.next_if(|(other, copy)| {
-                        copy.is_copy_of(&frame) && self.targets[*other as usize].is_by(queue)
-                    }) {
+                    while let Some((other, _)) = routed
+                        .next_if(|(other, copy)| copy.is_copy_of(&frame) && self.targets[*other as usize].is_by(queue))
+                    {
                         self.counters.delivered.fetch_add(frame.rows() as u64, Ordering::Relaxed);
                         tasks.push(other);
                     }

@@ -84,8 +84,9 @@ impl Backend {
     pub(crate) fn remote(address: &str, folder: Option<&Path>) -> Result<Self, Error> {
         let folder = identity_folder(folder);
         let identity = Identity::load(&folder).map_err(|error| {
-            Error::connection(format!("there is no identity to connect with: {error}"))
-                .with_hint("`thetis cert client NAME` makes one where the coordinator runs; --identity says where it is")
+            Error::connection(format!("there is no identity to connect with: {error}")).with_hint(
+                "`thetis cert client NAME` makes one where the coordinator runs; --identity says where it is",
+            )
         })?;
         if identity.peer.role != Role::Client {
             let who: &Peer = &identity.peer;

@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use self::args::{Args, Todo};
+use self::args::{Args, LogFormat, Todo};
 
 /// Exit codes; 2 is for a wrong command line.
 mod exit {
@@ -48,13 +48,7 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::from(exit::FAILED);
     }
     let args = Args::parse();
-    let filter = EnvFilter::try_from_env("THETIS_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_ansi(std::io::stderr().is_terminal() && screen::colours())
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .without_time()
-        .init();
+    start_logs(&args);
     let todo = args.todo();
     match &todo {
         Todo::Coordinator(args) => return ExitCode::from(node::coordinator(args)),
@@ -77,6 +71,21 @@ pub(crate) fn main() -> ExitCode {
         _ => exit::FAILED,
     };
     ExitCode::from(code)
+}
+
+/// Logs go to standard error: processes of a cluster tell what happens to them, others only of trouble.
+fn start_logs(args: &Args) {
+    let level = if args.is_node() { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_env("THETIS_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    let logs = tracing_subscriber::fmt()
+        .with_ansi(std::io::stderr().is_terminal() && screen::colours())
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match args.log_format() {
+        LogFormat::Json => logs.json().init(),
+        LogFormat::Text if args.is_node() => logs.init(),
+        LogFormat::Text => logs.without_time().init(),
+    }
 }
 
 /// Whether this processor has what the build uses; the name of what it lacks.

@@ -246,9 +246,7 @@ impl PreparedStatement {
             let prepared = resolved.get(session, &statement, &types(&values))?;
             Ok(session.bind(&prepared, &values, output)?)
         };
-        self.runner
-            .run(Call::Bound { sql: self.sql.to_string(), values: bound, output, plan: Box::new(plan) })
-            .await
+        self.runner.run(Call::Bound { sql: self.sql.to_string(), values: bound, output, plan: Box::new(plan) }).await
     }
 
     /// Runs an INSERT of constant rows for all sets at once; `None` for another statement.

@@ -12,8 +12,8 @@ use crate::members::{Admission, Members, State};
 use crate::net::conversation::{Beat, Conversation};
 use crate::net::framing::{Parcel, Receiver, Sender};
 use crate::net::transport::{NetError, Peer, Role};
-use crate::worker::LEFT;
 use crate::protocol::{FromWorker, Generation, Hello, Member, ToWorker, Welcome};
+use crate::worker::LEFT;
 
 /// Looks for lost workers this often.
 const TICK: Duration = Duration::from_millis(500);
@@ -160,7 +160,13 @@ impl Registry {
                 if let Some(fenced) = fenced {
                     self.lose(name, fenced, "it was started again");
                 }
-                info!(worker = name, address = hello.address, slots = hello.slots, generation = generation.0, "registered");
+                info!(
+                    worker = name,
+                    address = hello.address,
+                    slots = hello.slots,
+                    generation = generation.0,
+                    "registered"
+                );
                 (generation, 0)
             }
         };

@@ -146,7 +146,12 @@ impl Encoder {
         parcels: &mut Vec<Parcel>,
     ) -> Result<(), CodecError> {
         let rows = frame.rows();
-        let bytes: usize = frame.batch.columns().iter().map(|column| column.to_data().get_slice_memory_size()).sum::<Result<_, _>>()?;
+        let bytes: usize = frame
+            .batch
+            .columns()
+            .iter()
+            .map(|column| column.to_data().get_slice_memory_size())
+            .sum::<Result<_, _>>()?;
         if bytes > MAX_BODY / 2 {
             if rows < 2 {
                 return Err(CodecError::Row(bytes));

@@ -118,7 +118,9 @@ impl Inlet {
     }
 
     fn inbox(&self, task: u32) -> Result<&mpsc::Sender<Envelope>, NetError> {
-        self.inboxes.get(&task).ok_or_else(|| NetError::Protocol(format!("a message for task {task}, which is elsewhere")))
+        self.inboxes
+            .get(&task)
+            .ok_or_else(|| NetError::Protocol(format!("a message for task {task}, which is elsewhere")))
     }
 }
 

@@ -67,9 +67,7 @@ impl Client {
     pub async fn connect(transport: Arc<dyn Transport>, address: &str) -> Result<Self, NetError> {
         let client = Self { transport, address: address.to_owned(), connection: Mutex::new(None) };
         client.status().await.map_err(|error| match error {
-            ClientError::Net(NetError::Lost(reason)) => {
-                NetError::Refused { address: address.to_owned(), reason }
-            }
+            ClientError::Net(NetError::Lost(reason)) => NetError::Refused { address: address.to_owned(), reason },
             ClientError::Net(error) => error,
             other => NetError::Protocol(other.to_string()),
         })?;
@@ -167,11 +165,7 @@ impl Client {
     ///
     /// # Errors
     /// Whatever is wrong with it.
-    pub async fn insert_rows(
-        &self,
-        sql: String,
-        sets: &[Vec<ScalarValue>],
-    ) -> Result<Option<Completion>, ClientError> {
+    pub async fn insert_rows(&self, sql: String, sets: &[Vec<ScalarValue>]) -> Result<Option<Completion>, ClientError> {
         let (_sender, mut receiver) = self.ask(Request::InsertRows(sql), sets).await?;
         match next(&mut receiver).await?.0 {
             Answer::Done(done, _) => Ok(Some(done)),

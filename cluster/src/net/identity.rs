@@ -58,7 +58,9 @@ pub enum IdentityError {
         what: &'static str,
     },
     /// A name that cannot be in a certificate.
-    #[error("'{0}' is no name: it has 1 to 40 lower-case letters, digits and hyphens, and starts with a letter or digit")]
+    #[error(
+        "'{0}' is no name: it has 1 to 40 lower-case letters, digits and hyphens, and starts with a letter or digit"
+    )]
     Name(String),
     /// A text that is no join token.
     #[error("this is no join token: `thetis cert token` makes one on the coordinator's machine")]
@@ -194,7 +196,8 @@ pub(crate) fn dns_name(peer: &Peer) -> String {
 
 fn check_name(name: &str) -> Result<(), IdentityError> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let valid = (1..=40).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('-') && !name.ends_with('-');
+    let valid =
+        (1..=40).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('-') && !name.ends_with('-');
     if valid { Ok(()) } else { Err(IdentityError::Name(name.to_owned())) }
 }
 
@@ -297,9 +300,11 @@ impl Authority {
     /// Files that cannot be read or written.
     pub fn identity(&self, peer: &Peer) -> Result<(Identity, PathBuf), IdentityError> {
         let folder = self.folder.join("identities").join(format!("{}-{}", peer.role.name(), peer.name));
-        let renew = folder.join("cert.pem").metadata().and_then(|meta| meta.modified()).map_or(true, |written| {
-            OffsetDateTime::from(written) + VALID * 2 / 3 < OffsetDateTime::now_utc()
-        });
+        let renew = folder
+            .join("cert.pem")
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .map_or(true, |written| OffsetDateTime::from(written) + VALID * 2 / 3 < OffsetDateTime::now_utc());
         if renew {
             self.issue(peer)?.save(&folder)?;
         }
@@ -315,10 +320,8 @@ impl Authority {
         ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut secret)
             .map_err(|_| IdentityError::Random)?;
         let authority = CertificateDer::from_pem_slice(self.certificate.as_bytes());
-        let authority = authority.map_err(|_| IdentityError::Malformed {
-            path: self.folder.join("ca.pem"),
-            what: "certificate",
-        })?;
+        let authority = authority
+            .map_err(|_| IdentityError::Malformed { path: self.folder.join("ca.pem"), what: "certificate" })?;
         let token = Token { secret: hex(&secret), authority: fingerprint(&authority) };
         let tokens = self.folder.join("tokens");
         private_folder(&tokens)?;
@@ -413,7 +416,9 @@ impl std::str::FromStr for Token {
         let is_hex = |text: &str, bytes: usize| text.len() == 2 * bytes && text.bytes().all(|b| b.is_ascii_hexdigit());
         let parts = text.trim().strip_prefix("thetis-").and_then(|rest| rest.split_once('-'));
         match parts {
-            Some((secret, authority)) if is_hex(secret, TOKEN_BYTES) && is_hex(authority, digest::SHA256_OUTPUT_LEN) => {
+            Some((secret, authority))
+                if is_hex(secret, TOKEN_BYTES) && is_hex(authority, digest::SHA256_OUTPUT_LEN) =>
+            {
                 Ok(Self { secret: secret.to_owned(), authority: authority.to_owned() })
             }
             _ => Err(IdentityError::Token),

@@ -105,8 +105,12 @@ impl Network {
         if time < IDLE {
             return;
         }
-        let broken: Vec<_> =
-            state.connections.iter().filter(|(x, y, _)| pair(x, y) == pair(a, b)).map(|(.., end)| end.clone()).collect();
+        let broken: Vec<_> = state
+            .connections
+            .iter()
+            .filter(|(x, y, _)| pair(x, y) == pair(a, b))
+            .map(|(.., end)| end.clone())
+            .collect();
         drop(state);
         tokio::spawn(async move {
             sleep_until(Instant::now() + IDLE).await;
@@ -154,7 +158,8 @@ struct Endpoint {
 impl Transport for Endpoint {
     fn connect<'a>(&'a self, peer: &'a Peer, address: &'a str) -> Pending<'a, Result<Arc<dyn Connection>, NetError>> {
         Box::pin(async move {
-            let unreachable = |reason: &str| NetError::Unreachable { address: address.to_owned(), reason: reason.to_owned() };
+            let unreachable =
+                |reason: &str| NetError::Unreachable { address: address.to_owned(), reason: reason.to_owned() };
             let arrival = self.network.lock().arrival(&self.address, address);
             if arrival > Instant::now() + IDLE {
                 sleep_until(Instant::now() + IDLE).await;

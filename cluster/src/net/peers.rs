@@ -70,12 +70,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Peers {
     /// No connections yet.
     pub fn new(transport: Arc<dyn Transport>) -> Arc<Self> {
-        Arc::new(Self {
-            transport,
-            service: OnceLock::new(),
-            connections: Mutex::default(),
-            dials: Mutex::default(),
-        })
+        Arc::new(Self { transport, service: OnceLock::new(), connections: Mutex::default(), dials: Mutex::default() })
     }
 
     /// Begins to take connections, whose streams `service` serves.

@@ -103,7 +103,8 @@ impl Format for Arc<Parquet> {
         let read: Vec<&str> = positions.iter().map(|position| names[*position].as_str()).collect();
         let needed = self.filters.needed(&metadata, &read, &self.output).into_iter().enumerate();
         let own = |group: usize| {
-            let place = || metadata.metadata().row_group(group).columns().first().map_or(0, |column| column.byte_range().0);
+            let place =
+                || metadata.metadata().row_group(group).columns().first().map_or(0, |column| column.byte_range().0);
             range.as_ref().is_none_or(|range| range.contains(&place()))
         };
         let next = needed.filter(|(group, _)| own(*group)).collect();

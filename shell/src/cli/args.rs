@@ -18,6 +18,15 @@ pub(super) struct Args {
     command: Option<Command>,
     #[command(flatten)]
     submit: SubmitArgs,
+    /// How logs are written to standard error: for people, or as one JSON object per line
+    #[arg(long, value_enum, default_value_t = LogFormat::Text, env = "THETIS_LOG_FORMAT", global = true)]
+    log_format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
 }
 
 /// What is to be done.
@@ -223,6 +232,16 @@ fn variable(text: &str) -> Result<(String, String), String> {
 }
 
 impl Args {
+    /// How logs are written.
+    pub(super) fn log_format(&self) -> LogFormat {
+        self.log_format
+    }
+
+    /// Whether this is to be a process of a cluster.
+    pub(super) fn is_node(&self) -> bool {
+        matches!(self.command, Some(Command::Coordinator(_) | Command::Worker(_)))
+    }
+
     /// What to do; `thetis -c SQL` is `thetis submit -c SQL`.
     pub(super) fn todo(self) -> Todo {
         match self.command {

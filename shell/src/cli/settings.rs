@@ -242,7 +242,8 @@ impl<T: Configured> NodeArgs<T> {
                 default => from_file.map(|(value, _)| value).or_else(|| default.map(|(value, _)| value.clone())),
             };
             if let Some(value) = value {
-                (setting.set)(&mut settings, &value).map_err(|takes| format!("{}: '{value}': {takes}", setting.name))?;
+                (setting.set)(&mut settings, &value)
+                    .map_err(|takes| format!("{}: '{value}': {takes}", setting.name))?;
             }
         }
         Ok(settings)

@@ -53,7 +53,17 @@ fn print(status: &Status, tasks: bool) -> Result<(), Error> {
             let [busy, blocked, idle] = times;
             let (rows_in, rows_out) = (task.rows_in.to_string(), task.rows_out.to_string());
             let queue = task.queue.to_string();
-            [task.query.to_string(), task.task.clone(), task.worker.clone(), rows_in, rows_out, busy, blocked, idle, queue]
+            [
+                task.query.to_string(),
+                task.task.clone(),
+                task.worker.clone(),
+                rows_in,
+                rows_out,
+                busy,
+                blocked,
+                idle,
+                queue,
+            ]
         });
         table(["query", "task", "worker", "rows in", "rows out", "busy", "blocked", "idle", "queue"], rows);
     }

@@ -91,7 +91,10 @@ fn a_lost_worker_fails_its_queries_by_name_and_a_leaving_one_waits_for_them() {
     let error = block_on(query(&refused, "SELECT COUNT(*) AS n FROM t")).unwrap_err();
     assert_eq!((error.kind(), error.sqlstate()), (ErrorKind::Connection, "08006"));
     // Small things need no worker.
-    assert_eq!(cluster.csv("CREATE TABLE few (x BIGINT); INSERT INTO few VALUES (1), (2); SELECT SUM(x) AS s FROM few"), "s\n3\n");
+    assert_eq!(
+        cluster.csv("CREATE TABLE few (x BIGINT); INSERT INTO few VALUES (1), (2); SELECT SUM(x) AS s FROM few"),
+        "s\n3\n"
+    );
     // A new process under an old name is welcome.
     cluster.workers.push(worker(cluster.data.path(), &cluster.address, "w1", &[]));
     cluster.wait_for(|status| status.workers.len() == 1);
@@ -142,9 +145,13 @@ fn memory_stays_bounded_behind_a_slow_reader() {
         run_all(&connection, &[define.to_owned()]).await;
         let mut statement = connection.statement();
         statement.set_fetch_size(Some(100));
-        let mut rows = statement.query("SELECT a.x, a.t FROM fast AS a JOIN (VALUES (1), (2)) AS v(n) ON a.x > v.n").await.unwrap();
+        let mut rows = statement
+            .query("SELECT a.x, a.t FROM fast AS a JOIN (VALUES (1), (2)) AS v(n) ON a.x > v.n")
+            .await
+            .unwrap();
         let mut peak = 0;
-        for _ in 0..100 {
+        // A minute of a thousand rows a second.
+        for _ in 0..600 {
             rows.next_batch().await.unwrap().unwrap();
             tokio::time::sleep(Duration::from_millis(100)).await;
             let processes = cluster.workers.iter().chain([&cluster.coordinator]);

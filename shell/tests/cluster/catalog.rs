@@ -27,7 +27,8 @@ fn a_killed_coordinator_comes_back_with_its_whole_catalogue() {
     let mut made = Vec::new();
     let address = cluster.address.clone();
     let mut defining = crate::processes::thetis();
-    let many: String = (0..2000).map(|i| format!("CREATE VIEW v{i} AS SELECT {i} AS x;\nSHOW parallelism;\n")).collect();
+    let many: String =
+        (0..2000).map(|i| format!("CREATE VIEW v{i} AS SELECT {i} AS x;\nSHOW parallelism;\n")).collect();
     let file = cluster.data.path().join("many.sql");
     std::fs::write(&file, many).unwrap();
     defining.args(["submit", "--format", "csv", file.to_str().unwrap()]).env("THETIS_DATA", cluster.data.path());
@@ -57,7 +58,8 @@ fn a_killed_coordinator_comes_back_with_its_whole_catalogue() {
     let names: Vec<String> =
         cluster.connect().metadata().unwrap().relations().iter().map(|known| known.name.clone()).collect();
     assert!(made.iter().all(|name| names.contains(name)), "{} of {} are there", names.len(), made.len());
-    let drops: String = names.iter().filter(|name| name.starts_with('v')).map(|name| format!("DROP VIEW {name};")).collect();
+    let drops: String =
+        names.iter().filter(|name| name.starts_with('v')).map(|name| format!("DROP VIEW {name};")).collect();
     if !drops.is_empty() {
         cluster.csv(&drops);
     }

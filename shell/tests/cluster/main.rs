@@ -4,5 +4,8 @@
 
 mod answers;
 mod catalog;
+mod front;
+mod network;
 mod processes;
+mod relay;
 mod security;

@@ -137,7 +137,8 @@ fn a_token_lets_one_worker_in() {
     };
     let (_in, _) = Process::start(&mut join("far", &token));
     cluster.wait_for(|status| status.workers.len() == 1 && status.workers[0].name == "far");
-    let wrong_authority = format!("{}{}", &token[..token.len() - 4], if token.ends_with("0000") { "1111" } else { "0000" });
+    let wrong_authority =
+        format!("{}{}", &token[..token.len() - 4], if token.ends_with("0000") { "1111" } else { "0000" });
     let never_made = token.replacen(&token[7..39], &"0".repeat(32), 1);
     for (name, token, says) in [
         ("again", token.as_str(), "the token was used before"),

@@ -72,8 +72,10 @@ fn a_worker_that_is_cut_off_for_too_long_fails_its_queries_and_is_named() {
     simulate(async {
         let cluster = Cluster::start(7, 2).await;
         let client = cluster.client().await;
-        cluster::done(&client, "CREATE STREAM t (x BIGINT) WITH (connector = 'generator', rows_per_second = 100)").await;
-        let endless = tokio::spawn(cluster::outcome(client, "SELECT a.x FROM t AS a JOIN t AS b ON a.x < b.x - 1000000"));
+        cluster::done(&client, "CREATE STREAM t (x BIGINT) WITH (connector = 'generator', rows_per_second = 100)")
+            .await;
+        let endless =
+            tokio::spawn(cluster::outcome(client, "SELECT a.x FROM t AS a JOIN t AS b ON a.x < b.x - 1000000"));
         tokio::time::sleep(Duration::from_secs(1)).await;
         cluster.network.cut("w1", "c", Duration::from_secs(60));
         let error = endless.await.unwrap().unwrap_err().to_string();
@@ -81,7 +83,8 @@ fn a_worker_that_is_cut_off_for_too_long_fails_its_queries_and_is_named() {
         // The one that is left takes new queries.
         let client = cluster.client().await;
         cluster::done(&client, "CREATE STREAM few (x BIGINT) WITH (connector = 'generator', rows = 10)").await;
-        let rows = cluster::rows(&client, "SELECT COUNT(*) AS n FROM few AS a JOIN few AS b ON a.x <= b.x OR a.x > b.x").await;
+        let rows =
+            cluster::rows(&client, "SELECT COUNT(*) AS n FROM few AS a JOIN few AS b ON a.x <= b.x OR a.x > b.x").await;
         assert_eq!(format!("{rows:?}"), "[[Text(\"100\")]]");
         // The lost one comes back, under a new registration.
         tokio::time::sleep(Duration::from_secs(70)).await;
@@ -104,7 +107,9 @@ fn a_short_cut_heals_without_a_trace_in_the_result() {
                 network.cut(from, to, Duration::from_secs(6));
             });
         }
-        let counted = cluster::rows(&client, "SELECT COUNT(*) AS n FROM a AS r JOIN a AS s ON r.x <= s.x AND r.x % 7 <> s.x % 5").await;
+        let counted =
+            cluster::rows(&client, "SELECT COUNT(*) AS n FROM a AS r JOIN a AS s ON r.x <= s.x AND r.x % 7 <> s.x % 5")
+                .await;
         let expected: i64 = (1..=4000_i64).map(|s| (1..=s).filter(|r| r % 7 != s % 5).count() as i64).sum();
         assert_eq!(format!("{counted:?}"), format!("[[Text(\"{expected}\")]]"));
     });

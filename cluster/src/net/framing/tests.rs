@@ -28,7 +28,8 @@ fn messages_come_through_whatever_the_pieces() {
     let large = Buffer::from_vec((0..5000_u16).collect::<Vec<_>>());
     let parcels = [
         Parcel::new(&"short").unwrap(),
-        Parcel::with_body(&"long", &[Buffer::from_vec(vec![1_u8, 2]), large.clone(), Buffer::from_vec(vec![3_u8])]).unwrap(),
+        Parcel::with_body(&"long", &[Buffer::from_vec(vec![1_u8, 2]), large.clone(), Buffer::from_vec(vec![3_u8])])
+            .unwrap(),
         Parcel::new(&"last").unwrap(),
     ];
     assert!(parcels.iter().all(|parcel| bytes(parcel.clone()).len() == parcel.bytes()));

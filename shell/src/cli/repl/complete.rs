@@ -60,7 +60,12 @@ fn candidates(metadata: &DatabaseMetaData, scope: &Scope<'_>, head: &str, word: 
     } else if is(last, "SET") || is(last, "RESET") {
         matching(word, settings)
     } else if is(last, "SHOW") {
-        matching(word, settings.chain(["QUERIES", "SETTINGS", "SINKS", "STREAMS", "TABLES", "TASKS", "VIEWS", "WORKERS"].map(Name::Keyword)))
+        matching(
+            word,
+            settings.chain(
+                ["QUERIES", "SETTINGS", "SINKS", "STREAMS", "TABLES", "TASKS", "VIEWS", "WORKERS"].map(Name::Keyword),
+            ),
+        )
     } else if ["FROM", "JOIN", "DESCRIBE", "INTO", "UPDATE"].iter().any(|known| is(last, known))
         || is(head.trim(), "DESC")
         || is(before_last, "DROP")
