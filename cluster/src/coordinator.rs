@@ -4,7 +4,7 @@ mod registry;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use thetis_executor::ExecError;
 use thetis_executor::counters::Snapshot;
@@ -23,6 +23,7 @@ use crate::link::{Counters, Outcome, Running};
 use crate::net::transport::Peer;
 use crate::placement::{COORDINATOR, is_small, place};
 use crate::protocol::{Generation, Member, Order, QueryId, ToWorker};
+use crate::sync::locked;
 use crate::wire;
 
 pub use registry::{Registry, WorkerStatus};
@@ -78,10 +79,6 @@ pub struct QueryStatus {
     pub placement: Vec<Vec<Option<String>>>,
     /// What its tasks have counted.
     pub counted: Snapshot,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Coordinator {

@@ -22,6 +22,7 @@ use crate::error::{StartError, StatementError};
 use crate::link::Running;
 use crate::materialized::Materialized;
 use crate::store::{Store, entry_of, relation_of};
+use crate::sync::locked;
 use crate::work::{Completion, Work};
 
 /// Catalogue, stored tables and materialized views.
@@ -126,7 +127,7 @@ impl Database {
         }
         drop(catalog);
         let waiting = views.iter().map(|view| view.id);
-        self.unfilled.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+        locked(&self.unfilled).extend(waiting);
         for view in views {
             let database = Arc::downgrade(self);
             self.runtime.spawn(refill(database, view));
@@ -162,7 +163,7 @@ impl Database {
     /// Waits until the materialized views that a query reads hold all that was committed before.
     async fn caught_up(&self, dag: &Dag) -> Result<(), StatementError> {
         for id in tables_of(dag) {
-            if self.unfilled.lock().unwrap_or_else(PoisonError::into_inner).contains(&id) {
+            if locked(&self.unfilled).contains(&id) {
                 return Err(StartError::NoWorkers.into());
             }
             // A view of views waits for those first: their commits are its input.
@@ -176,7 +177,7 @@ impl Database {
     }
 
     fn view(&self, id: TableId) -> Option<Arc<Materialized>> {
-        self.materialized.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+        locked(&self.materialized).get(&id).cloned()
     }
 
     /// The materialized views that a view reads, directly or not: each once, after those that it reads.
@@ -199,13 +200,13 @@ impl Database {
     pub(crate) async fn materialize(&self, name: &str, plan: &Plan, id: TableId) -> Result<(), StatementError> {
         let running = self.coordinator.start(&plan.dag).await?;
         let view = Materialized::start(&self.runtime, name, &plan.dag, running, Arc::clone(&self.tables), id);
-        self.materialized.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(view));
+        locked(&self.materialized).insert(id, Arc::new(view));
         Ok(())
     }
 
     /// Forgets a table, and ends the query that kept it.
     pub(crate) fn forget(&self, id: TableId) {
-        self.materialized.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        locked(&self.materialized).remove(&id);
         self.tables.remove(id);
     }
 
@@ -244,7 +245,7 @@ async fn refill(database: Weak<Database>, view: Arc<Table>) {
         let Some(database) = database.upgrade() else { return };
         match database.try_refill(&view).await {
             Ok(true) => {
-                database.unfilled.lock().unwrap_or_else(PoisonError::into_inner).remove(&view.id);
+                locked(&database.unfilled).remove(&view.id);
                 return;
             }
             Ok(false) | Err(StatementError::Start(StartError::NoWorkers)) => {}
@@ -267,7 +268,7 @@ impl Database {
             plan(&definition.query, &catalog, &Settings::new(self.parallelism()), Output::Changes)?
         };
         let waits = {
-            let unfilled = self.unfilled.lock().unwrap_or_else(PoisonError::into_inner);
+            let unfilled = locked(&self.unfilled);
             tables_of(&planned.dag).iter().any(|id| unfilled.contains(id))
         };
         if waits {

@@ -109,7 +109,7 @@ impl From<Failure> for StatementError {
 }
 
 /// An error and those below it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use thetis_executor::ExecError;
 use thetis_executor::clock::Clock;
@@ -25,6 +25,7 @@ use crate::net::framing::{Receiver, Sender};
 use crate::net::peers::{Dial, Peers};
 use crate::net::transport::{NetError, Peer, Role};
 use crate::protocol::{EdgeHead, Generation, Member, Order, QueryId};
+use crate::sync::locked;
 use crate::wire;
 
 /// Runs shares of queries.
@@ -76,10 +77,6 @@ pub struct Prepared {
     pub finished: watch::Receiver<Epoch>,
     /// What the tasks count.
     pub counters: Arc<QueryCounters>,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Host {

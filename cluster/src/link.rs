@@ -1,7 +1,7 @@
 //! A running query, as those see it who want its result.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thetis_executor::ExecError;
@@ -11,6 +11,8 @@ use thetis_executor::query::Process;
 use thetis_executor::task::Delivery;
 use thetis_planner::physical::OperatorId;
 use tokio::sync::{mpsc, watch};
+
+use crate::sync::locked;
 
 /// How a query ended; `None` while it runs.
 pub type Outcome = Option<Result<(), ExecError>>;
@@ -41,7 +43,7 @@ impl Counters {
 
     /// A process has counted this.
     pub(crate) fn on_counted(&self, process: Process, snapshot: Snapshot) {
-        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).insert(process, snapshot);
+        locked(&self.elsewhere).insert(process, snapshot);
     }
 
     /// A process will say no more.
@@ -58,7 +60,7 @@ impl Counters {
     /// What has been counted until now.
     pub fn snapshot(&self) -> Snapshot {
         let mut all = self.here.as_ref().map_or_else(Snapshot::default, |here| here.snapshot());
-        for snapshot in self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).values() {
+        for snapshot in locked(&self.elsewhere).values() {
             all.merge(snapshot.clone());
         }
         all

@@ -1,6 +1,7 @@
 //! A coordinator's process: the database, the workers' registry, and the streams of workers, clients and
 //! those who want to join.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -174,6 +175,18 @@ impl CoordinatorNode {
     }
 }
 
+/// Where a worker is that listens on all of its addresses: where its connection comes from.
+fn reachable(address: String, remote: Option<&str>) -> String {
+    let listens: Option<SocketAddr> = address.parse().ok();
+    let remote: Option<SocketAddr> = remote.and_then(|remote| remote.parse().ok());
+    match (listens, remote) {
+        (Some(listens), Some(remote)) if listens.ip().is_unspecified() => {
+            SocketAddr::new(remote.ip().to_canonical(), listens.port()).to_string()
+        }
+        _ => address,
+    }
+}
+
 impl Service for CoordinatorNode {
     fn admit(&self, peer: &Peer) -> Result<(), String> {
         match peer.role {
@@ -186,7 +199,11 @@ impl Service for CoordinatorNode {
         Box::pin(async move {
             let (sender, mut receiver) = framed(stream);
             let served = match receiver.greeting().await.and_then(|greeting| greeting.head()) {
-                Ok(Greeting::Control(hello)) => self.registry.converse(&peer.name, &hello, (sender, receiver)).await,
+                Ok(Greeting::Control(mut hello)) => {
+                    let remote = self.peers.connection(&peer).borrow().as_ref().map(|connection| connection.remote());
+                    hello.address = reachable(hello.address, remote.as_deref());
+                    self.registry.converse(&peer.name, &hello, (sender, receiver)).await
+                }
                 Ok(Greeting::Edge(head)) => {
                     self.host.receive(&peer, head, sender, receiver).await;
                     Ok(())
@@ -216,4 +233,19 @@ impl Service for CoordinatorNode {
     }
 
     fn on_lost(&self, _peer: &Peer, _reason: &NetError) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reachable;
+
+    #[test]
+    fn a_worker_that_listens_everywhere_is_where_it_comes_from() {
+        let at = |address: &str, remote| reachable(address.to_owned(), remote);
+        assert_eq!(at("0.0.0.0:7172", Some("10.0.0.2:5000")), "10.0.0.2:7172");
+        assert_eq!(at("[::]:7172", Some("[::ffff:10.0.0.2]:5000")), "10.0.0.2:7172");
+        assert_eq!(at("10.0.0.9:7172", Some("10.0.0.2:5000")), "10.0.0.9:7172");
+        assert_eq!(at("host:7172", Some("10.0.0.2:5000")), "host:7172");
+        assert_eq!(at("0.0.0.0:7172", None), "0.0.0.0:7172");
+    }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -15,6 +15,7 @@ use thetis_parser::{Statement, parse_statement};
 use thetis_planner::catalog::{Definition, Relation, Sink, Stream, Table, View, Volume};
 use thetis_planner::connector::{SinkSpec, SourceSpec, TableId};
 
+use crate::sync::locked;
 use crate::wire::{self, WireError};
 
 /// Version of the entries.
@@ -67,11 +68,11 @@ pub struct MemoryStore(Mutex<BTreeMap<String, Vec<u8>>>);
 
 impl Store for MemoryStore {
     fn load(&self) -> Result<BTreeMap<String, Vec<u8>>, StoreError> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(locked(&self.0).clone())
     }
 
     fn put(&self, name: &str, entry: Option<&[u8]>) -> Result<(), StoreError> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = locked(&self.0);
         match entry {
             Some(entry) => drop(entries.insert(name.to_owned(), entry.to_vec())),
             None => drop(entries.remove(name)),

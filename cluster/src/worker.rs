@@ -1,11 +1,12 @@
 //! A worker: registers with its coordinator and runs the tasks that it is told to.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use thetis_executor::ExecError;
 use thetis_executor::counters::Snapshot;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use crate::host::Host;
@@ -14,9 +15,13 @@ use crate::net::framing::{Parcel, framed};
 use crate::net::peers::{Peers, Service, connected};
 use crate::net::transport::{Connection, NetError, Peer, Pending, Role, Stream};
 use crate::protocol::{FromWorker, Greeting, Hello, Resumed, ToWorker, Welcome};
+use crate::sync::locked;
 
 /// The last words of a worker that leaves.
 pub(crate) const LEFT: &str = "the worker has left the cluster";
+
+/// A worker that is refused for so long ends.
+const REFUSALS: Duration = Duration::from_secs(15);
 
 /// Between two attempts to register.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -59,10 +64,6 @@ pub enum WorkerError {
     Refused(String),
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Worker {
     /// A worker whose tasks `host` runs.
     pub fn new(options: WorkerOptions, host: Arc<Host>, peers: Arc<Peers>) -> Arc<Self> {
@@ -81,6 +82,7 @@ impl Worker {
         let mut connection = self.peers.connection(&Peer::coordinator());
         let leaving = self.leave(leave, drain);
         tokio::pin!(leaving);
+        let mut refused_since = None;
         loop {
             let talk = async {
                 let connection = connected(&mut connection).await?;
@@ -96,7 +98,15 @@ impl Worker {
                 talked = talk => talked,
             };
             match talked {
-                Ok(refused) => return Err(WorkerError::Refused(refused)),
+                Ok(refused) => {
+                    // The name may be that of a process before, which is not known to be gone yet.
+                    let since = *refused_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > REFUSALS {
+                        return Err(WorkerError::Refused(refused));
+                    }
+                    warn!(reason = refused, "refused; trying again");
+                    tokio::time::sleep(PAUSE * 2).await;
+                }
                 Err(error) => {
                     info!(%error, "no longer connected to the coordinator");
                     tokio::time::sleep(PAUSE).await;

@@ -1,7 +1,7 @@
 //! The workers of a cluster: their conversations with the coordinator.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use thetis_executor::clock::Clock;
@@ -13,6 +13,7 @@ use crate::net::conversation::{Beat, Conversation};
 use crate::net::framing::{Parcel, Receiver, Sender};
 use crate::net::transport::{NetError, Peer, Role};
 use crate::protocol::{FromWorker, Generation, Hello, Member, ToWorker, Welcome};
+use crate::sync::locked;
 use crate::worker::LEFT;
 
 /// Looks for lost workers this often.
@@ -52,10 +53,6 @@ pub struct WorkerStatus {
     pub state: &'static str,
     /// Since it was last heard of.
     pub silence: Duration,
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Registry {

@@ -1,7 +1,7 @@
 //! The connections of this process: one to each other process, made again when it is lost.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use tracing::{Instrument, debug, info, info_span, warn};
 
 use super::transport::{Connection, NetError, Peer, Pending, Role, Stream, Transport};
+use crate::sync::locked;
 
 /// Between two attempts to connect: from, to.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -42,7 +43,8 @@ pub struct Peers {
     transport: Arc<dyn Transport>,
     service: OnceLock<Weak<dyn Service>>,
     connections: Mutex<BTreeMap<Peer, Slot>>,
-    dials: Mutex<BTreeMap<Peer, Weak<Dial>>>,
+    /// By the process and where it is.
+    dials: Mutex<BTreeMap<(Peer, String), Weak<Dial>>>,
 }
 
 impl std::fmt::Debug for Peers {
@@ -61,10 +63,6 @@ impl Drop for Dial {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Peers {
@@ -105,12 +103,14 @@ impl Peers {
     /// Connects to `peer`, and again whenever the connection is lost, as long as the result is kept.
     pub fn dial(self: &Arc<Self>, peer: &Peer, address: &str) -> Arc<Dial> {
         let mut dials = locked(&self.dials);
-        if let Some(dial) = dials.get(peer).and_then(Weak::upgrade) {
+        dials.retain(|_, dial| dial.strong_count() > 0);
+        let key = (peer.clone(), address.to_owned());
+        if let Some(dial) = dials.get(&key).and_then(Weak::upgrade) {
             return dial;
         }
         let task = tokio::spawn(dial(Arc::clone(self), peer.clone(), address.to_owned()));
         let dial = Arc::new(Dial { task });
-        dials.insert(peer.clone(), Arc::downgrade(&dial));
+        dials.insert(key, Arc::downgrade(&dial));
         dial
     }
 

@@ -17,13 +17,7 @@ use super::settings::{NodeArgs, WorkerOptions};
 
 /// Says what went wrong, down to the first reason; the exit code.
 pub(super) fn failed(error: &dyn std::error::Error) -> u8 {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
-    }
-    say(format!("ERROR: {text}"));
+    say(format!("ERROR: {}", thetis_cluster::chain(error)));
     exit::FAILED
 }
 

@@ -1,6 +1,7 @@
 //! Carries UDP packets between hosts, badly.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -110,12 +111,15 @@ async fn forward(shared: Arc<Shared>, socket: Arc<UdpSocket>, there: SocketAddr)
     let mut packet = vec![0; 1 << 16];
     loop {
         let Ok((length, from)) = socket.recv_from(&mut packet).await else { continue };
-        if !senders.contains_key(&from) {
-            let out = Arc::new(UdpSocket::bind("0.0.0.0:0").await.unwrap());
-            tokio::spawn(back(Arc::clone(&shared), Arc::clone(&out), Arc::clone(&socket), from));
-            senders.insert(from, out);
-        }
-        shared.carry(packet[..length].to_vec(), from, there, &senders[&from]);
+        let out = match senders.entry(from) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let out = Arc::new(UdpSocket::bind("0.0.0.0:0").await.unwrap());
+                tokio::spawn(back(Arc::clone(&shared), Arc::clone(&out), Arc::clone(&socket), from));
+                new.insert(out)
+            }
+        };
+        shared.carry(packet[..length].to_vec(), from, there, out);
     }
 }
 
