@@ -123,7 +123,9 @@ impl Coordinator {
             members: members.clone(),
             announcement: epochs.announcement(),
         };
-        let plan = wire::encode(dag)?;
+        let mut fixed = dag.clone();
+        thetis_executor::source::fix_listings(&mut fixed)?;
+        let plan = wire::encode(&fixed)?;
         let prepared = inner.host.prepare(&Order { plan: plan.clone(), ..order(COORDINATOR) })?;
         let others: BTreeSet<Process> = used.iter().copied().filter(|process| *process != COORDINATOR).collect();
         let counters = Arc::new(Counters::new(prepared.counters, others.len()));
@@ -143,7 +145,12 @@ impl Coordinator {
         let (stop, stopped) = watch::channel(false);
         inner.runtime.spawn(watch_stop(Arc::clone(inner), Arc::clone(&query), stopped));
         for process in others {
-            inner.tell(&query, process, ToWorker::Prepare(Box::new(Order { plan: plan.clone(), ..order(process) })));
+            let order = Order { plan: plan.clone(), ..order(process) };
+            if !inner.prepare(&query, process, order) {
+                let worker = members.get(&process).map(|member| member.peer.name.clone()).unwrap_or_default();
+                let error = ExecError::Lost { worker, reason: "it has just left, or is just coming".to_owned() };
+                inner.on_event(&query, Event::Lost(process, error));
+            }
         }
         inner.on_event(&query, Event::Prepared(COORDINATOR, Ok(())));
         let mut finished = prepared.finished;
@@ -273,10 +280,18 @@ impl Inner {
         Some((query, process))
     }
 
-    fn tell(&self, query: &Query, process: Process, message: ToWorker) {
-        if let (Some(registry), Some(member)) = (&self.registry, query.members.get(&process)) {
-            registry.tell(&member.peer.name, member.generation, message);
-        }
+    /// Tells a process of a query something; false if it is gone.
+    fn tell(&self, query: &Query, process: Process, message: ToWorker) -> bool {
+        let (Some(registry), Some(member)) = (&self.registry, query.members.get(&process)) else { return false };
+        registry.tell(&member.peer.name, member.generation, message)
+    }
+
+    /// Orders a process to make its tasks, unless the query is over; false if it is gone.
+    fn prepare(&self, query: &Query, process: Process, order: Order) -> bool {
+        // Who ends the query tells the process so, and must not be overtaken.
+        let job = locked(&query.job);
+        let over = job.as_ref().is_none_or(|job| job.ended().is_some());
+        over || self.tell(query, process, ToWorker::Prepare(Box::new(order)))
     }
 
     /// A process will say no more of a query.
@@ -296,29 +311,31 @@ impl Inner {
     }
 
     fn on_event(self: &Arc<Self>, query: &Arc<Query>, event: Event) {
-        let effect = {
-            let mut job = locked(&query.job);
-            let Some(before) = job.take() else { return };
-            let (after, effect) = before.step(event);
-            *job = Some(after);
-            effect
-        };
+        // What one event comes to is done before the next one counts.
+        let mut job = locked(&query.job);
+        let Some(before) = job.take() else { return };
+        let (after, effect) = before.step(event);
+        let result = after.ended().map(|ended| ended.result.clone());
+        *job = Some(after);
         let others = query.members.keys().copied().filter(|process| *process != COORDINATOR);
         match effect {
             None => {}
             Some(Effect::Start) => {
                 info!(query = query.id.0, processes = query.members.len(), "started");
-                others.for_each(|process| self.tell(query, process, ToWorker::Start(query.id)));
+                for process in others {
+                    self.tell(query, process, ToWorker::Start(query.id));
+                }
                 // First of all: the tasks may end at once.
                 query.stage.send_replace(Stage::Running);
                 let (inner, of) = (Arc::clone(self), Arc::clone(query));
                 self.host.start(query.id, move |result, _| inner.on_event(&of, Event::Done(COORDINATOR, result)));
             }
             Some(Effect::Finish) => {
-                let result = locked(&query.job).as_ref().and_then(Job::ended).map(|ended| ended.result.clone());
                 debug!(query = query.id.0, ?result, "ended");
                 let started = *query.stage.borrow() == Stage::Running;
-                others.for_each(|process| self.tell(query, process, ToWorker::Stop(query.id)));
+                for process in others {
+                    self.tell(query, process, ToWorker::Stop(query.id));
+                }
                 self.host.stop(query.id);
                 query.outcome.send_replace(result);
                 query.stage.send_replace(if started { Stage::Ended } else { Stage::Failed });

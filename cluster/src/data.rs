@@ -5,6 +5,7 @@ pub(crate) mod codec;
 mod inlet;
 mod outlet;
 
+pub(crate) use codec::decode_ipc;
 pub use codec::{CodecError, Decoder, Encoder};
 pub use inlet::{Inlet, InletSlot};
 pub use outlet::{LinkCounters, Outlet};

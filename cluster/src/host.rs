@@ -45,6 +45,8 @@ pub struct Host {
 struct Hosted {
     announce: watch::Sender<Announcement>,
     stop: watch::Sender<bool>,
+    /// What went wrong outside of its tasks.
+    fail: watch::Sender<Option<ExecError>>,
     counters: Arc<QueryCounters>,
     inlets: BTreeMap<(u32, Process), InletSlot>,
     members: BTreeMap<Process, Member>,
@@ -113,6 +115,7 @@ impl Host {
         let hosted = Hosted {
             announce,
             stop: watch::channel(false).0,
+            fail: watch::channel(None).0,
             counters: Arc::clone(&counters),
             inlets,
             members: order.members.clone(),
@@ -143,7 +146,8 @@ impl Host {
         let encoder = encoder.map_err(|error| ExecError::Internal(crate::error::chain(&error)))?;
         let counters = Arc::new(LinkCounters::default());
         links.push((edge, Arc::clone(&counters)));
-        Ok(Outlet::new(head, peers.connection(&member.peer), queue, encoder, counters))
+        let name = member.peer.name.clone();
+        Ok(Outlet::new(head, name, peers.connection(&member.peer), queue, encoder, counters))
     }
 
     /// Of two workers that have something to send each other, the first one connects. Workers connect to
@@ -164,7 +168,7 @@ impl Host {
         let Some(work) = locked(&hosted.work).take() else { return };
         let span = info_span!("query", id = query.0);
         let run = async move {
-            let result = supervise(work, hosted.stop.subscribe()).await;
+            let result = supervise(work, hosted.stop.subscribe(), hosted.fail.subscribe()).await;
             report(result, hosted.snapshot());
         };
         self.runtime.spawn(run.instrument(span));
@@ -228,6 +232,9 @@ impl Host {
         };
         if let Err(NetError::Protocol(reason)) = received {
             warn!(%peer, query = head.query.0, edge = head.edge, reason, "a stream was dropped");
+            // Its rows will never come.
+            let error = ExecError::Internal(format!("rows of {peer} cannot be read: {reason}"));
+            hosted.fail.send_replace(Some(error));
         }
     }
 }
@@ -296,8 +303,20 @@ async fn follow(
     granted.closed().await;
 }
 
+/// What went wrong outside of the tasks, once it does.
+async fn failure(failed: &mut watch::Receiver<Option<ExecError>>) -> ExecError {
+    match failed.wait_for(Option::is_some).await.map(|failed| failed.clone()) {
+        Ok(Some(error)) => error,
+        Ok(None) | Err(_) => std::future::pending().await,
+    }
+}
+
 /// Runs the tasks to their end, to the first error, or until the query is stopped.
-async fn supervise(work: Work, mut stopped: watch::Receiver<bool>) -> Result<(), ExecError> {
+async fn supervise(
+    work: Work,
+    mut stopped: watch::Receiver<bool>,
+    mut failed: watch::Receiver<Option<ExecError>>,
+) -> Result<(), ExecError> {
     let mut running: JoinSet<Result<(), ExecError>> = JoinSet::new();
     for task in work.tasks {
         running.spawn(task.in_current_span());
@@ -311,6 +330,7 @@ async fn supervise(work: Work, mut stopped: watch::Receiver<bool>) -> Result<(),
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => break Err(ExecError::Cancelled),
+            failed = failure(&mut failed) => break Err(failed),
             joined = running.join_next() => match joined {
                 None => break if cancelled { Err(ExecError::Cancelled) } else { Ok(()) },
                 Some(Ok(Ok(()))) => {}

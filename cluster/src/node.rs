@@ -16,8 +16,8 @@ use crate::error::StatementError;
 use crate::front::protocol::{Answer, Status};
 use crate::front::server;
 use crate::host::Host;
-use crate::net::framing::{Parcel, Receiver, Sender, framed};
-use crate::net::identity::Authority;
+use crate::net::framing::{MAX_GREETING, MAX_HEAD, Parcel, Receiver, Sender, framed};
+use crate::net::identity::{Authority, check_name};
 use crate::net::peers::{Peers, Service};
 use crate::net::transport::{Connection, NetError, Peer, Pending, Role, Stream, Transport};
 use crate::protocol::{Greeting, JoinReply, JoinRequest};
@@ -129,7 +129,7 @@ impl CoordinatorNode {
         session: Arc<Session>,
         (sender, mut receiver): (Sender, Receiver),
     ) -> Result<(), NetError> {
-        let greeting = tokio::time::timeout(GREETING, receiver.greeting()).await;
+        let greeting = tokio::time::timeout(GREETING, receiver.greeting(MAX_HEAD)).await;
         let late = |_| NetError::Protocol("it says nothing".to_owned());
         let request = match greeting.map_err(late)??.head()? {
             Greeting::Request(request) => *request,
@@ -144,7 +144,7 @@ impl CoordinatorNode {
     /// Gives a new worker its certificate, if its token is good.
     async fn join(&self, connection: &dyn Connection) -> Result<(), NetError> {
         let (mut sender, mut receiver) = framed(connection.accept().await?);
-        let Greeting::Join(request) = receiver.greeting().await?.head()? else {
+        let Greeting::Join(request) = receiver.greeting(MAX_GREETING).await?.head()? else {
             return Err(NetError::Protocol("without a certificate it can only join".to_owned()));
         };
         let name = request.name.clone();
@@ -166,10 +166,15 @@ impl CoordinatorNode {
 
     fn admit_new(&self, request: &JoinRequest) -> Result<JoinReply, String> {
         let authority = self.authority.as_ref().ok_or("this coordinator issues no certificates")?;
+        let peer = Peer::new(Role::Worker, &request.name);
+        // What can be wrong without the token is looked at first: it can be used once.
+        if self.registry.status().iter().any(|worker| worker.name == request.name) {
+            return Err(format!("there is a worker {} already; give this one another name", request.name));
+        }
+        check_name(&request.name).map_err(|error| error.to_string())?;
         if !authority.use_token(&request.secret) {
             return Err("the token was used before, is too old, or was never made".to_owned());
         }
-        let peer = Peer::new(Role::Worker, &request.name);
         let certificate = authority.sign(&peer, &request.request).map_err(|error| crate::error::chain(&error))?;
         Ok(JoinReply::Granted { certificate, authority: authority.certificate().to_owned() })
     }
@@ -198,7 +203,7 @@ impl Service for CoordinatorNode {
     fn serve(self: Arc<Self>, peer: Peer, stream: Stream) -> Pending<'static, ()> {
         Box::pin(async move {
             let (sender, mut receiver) = framed(stream);
-            let served = match receiver.greeting().await.and_then(|greeting| greeting.head()) {
+            let served = match receiver.greeting(MAX_GREETING).await.and_then(|greeting| greeting.head()) {
                 Ok(Greeting::Control(mut hello)) => {
                     let remote = self.peers.connection(&peer).borrow().as_ref().map(|connection| connection.remote());
                     hello.address = reachable(hello.address, remote.as_deref());

@@ -120,6 +120,12 @@ fn draw() -> Result<u64, ProcessError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// A name for a worker that was given none.
+pub fn new_name() -> String {
+    let number = draw().unwrap_or_else(|_| u64::from(std::process::id()));
+    format!("w-{number:016x}")
+}
+
 /// Runs a coordinator until `end` is ready. `ready` is told where it listens.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! A worker: registers with its coordinator and runs the tasks that it is told to.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tracing::{error, info, warn};
 
 use crate::host::Host;
 use crate::net::conversation::{Beat, Conversation};
-use crate::net::framing::{Parcel, framed};
+use crate::net::framing::{MAX_GREETING, Parcel, framed};
 use crate::net::peers::{Peers, Service, connected};
 use crate::net::transport::{Connection, NetError, Peer, Pending, Role, Stream};
 use crate::protocol::{FromWorker, Greeting, Hello, Resumed, ToWorker, Welcome};
@@ -47,6 +48,8 @@ pub struct Worker {
     peers: Arc<Peers>,
     /// The registration, and the conversation under it.
     registered: Mutex<Option<Registered>>,
+    /// It wants no more queries.
+    leaving: AtomicBool,
 }
 
 #[derive(Debug, Clone)]
@@ -67,7 +70,7 @@ pub enum WorkerError {
 impl Worker {
     /// A worker whose tasks `host` runs.
     pub fn new(options: WorkerOptions, host: Arc<Host>, peers: Arc<Peers>) -> Arc<Self> {
-        Arc::new(Self { options, host, peers, registered: Mutex::default() })
+        Arc::new(Self { options, host, peers, registered: Mutex::default(), leaving: AtomicBool::new(false) })
     }
 
     /// Registers, and follows orders until `leave` says so and the queries that it has tasks of have ended,
@@ -108,6 +111,7 @@ impl Worker {
                     tokio::time::sleep(PAUSE * 2).await;
                 }
                 Err(error) => {
+                    refused_since = None;
                     info!(%error, "no longer connected to the coordinator");
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -121,6 +125,7 @@ impl Worker {
             return std::future::pending().await;
         }
         info!(queries = self.host.queries(), "leaving once these have ended");
+        self.leaving.store(true, Ordering::Relaxed);
         if let Some(registered) = &*locked(&self.registered) {
             registered.conversation.say(FromWorker::Leaving);
         }
@@ -164,7 +169,11 @@ impl Worker {
             // Whatever ran under another registration is over.
             self.host.stop_all();
             let resumed = Resumed { coordinator, generation, received: 0 };
-            Registered { resumed, conversation: Arc::default() }
+            let conversation: Arc<Conversation<FromWorker>> = Arc::default();
+            if self.leaving.load(Ordering::Relaxed) {
+                conversation.say(FromWorker::Leaving);
+            }
+            Registered { resumed, conversation }
         });
         *locked(&self.registered) = Some(registered.clone());
         let conversation = registered.conversation;
@@ -212,7 +221,7 @@ impl Service for Worker {
     fn serve(self: Arc<Self>, peer: Peer, stream: Stream) -> Pending<'static, ()> {
         Box::pin(async move {
             let (sender, mut receiver) = framed(stream);
-            match receiver.greeting().await.and_then(|greeting| greeting.head()) {
+            match receiver.greeting(MAX_GREETING).await.and_then(|greeting| greeting.head()) {
                 Ok(Greeting::Edge(head)) => self.host.receive(&peer, head, sender, receiver).await,
                 Ok(_) => warn!(%peer, "asks for what a worker does not do"),
                 Err(error) => warn!(%peer, %error, "a stream was dropped"),

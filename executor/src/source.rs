@@ -21,7 +21,7 @@ use std::time::Duration;
 use arrow::array::RecordBatch;
 use thetis_planner::connector::{FileFormat, SourceSpec};
 use thetis_planner::expr::ScalarExpr;
-use thetis_planner::physical::{OperatorId, Source};
+use thetis_planner::physical::{Dag, OperatorId, OperatorKind, Source};
 
 pub use probe::FileProbe;
 use splits::FilePart;
@@ -132,10 +132,13 @@ pub fn reader_for(
         SourceSpec::Values(rows) => Box::new(values::ValuesReader::new(rows, &source.columns)?),
         SourceSpec::Generator(spec) => Box::new(generator::Generator::new(source, spec)?),
         SourceSpec::File(file) => {
-            let paths = files::expand(&file.path)?;
-            let share = files::total_bytes(&paths).unwrap_or(0) / u64::from(split.of);
-            counters.total_bytes.store(share, Ordering::Relaxed);
-            let parts = split.parts(paths);
+            let listing = match &source.listing {
+                Some(listing) => files::listed(listing)?,
+                None => files::list(&file.path)?,
+            };
+            let total: u64 = listing.iter().filter_map(|(_, length)| *length).sum();
+            counters.total_bytes.store(total / u64::from(split.of), Ordering::Relaxed);
+            let parts = split.parts(listing);
             let text = |max_record_bytes| {
                 let (name, counters) = (source.stream.clone(), Arc::clone(counters));
                 let (on_error, readers) = (file.on_error, source.readers as usize);
@@ -149,6 +152,22 @@ pub fn reader_for(
             Box::new(Files { format, parts: parts.into(), current: None })
         }
     })
+}
+
+/// Fixes the files of sources that several tasks share: those may look at different times, and elsewhere.
+///
+/// # Errors
+/// No such file.
+pub fn fix_listings(dag: &mut Dag) -> Result<(), ExecError> {
+    for operator in dag.operators.iter_mut().filter(|operator| operator.tasks > 1) {
+        let OperatorKind::Source(source) = &mut operator.kind else { continue };
+        if let SourceSpec::File(file) = &source.spec {
+            let listing = files::list(&file.path)?.into_iter();
+            source.listing =
+                listing.map(|(path, length)| Some((path.to_str()?.to_owned(), length?))).collect::<Option<Vec<_>>>();
+        }
+    }
+    Ok(())
 }
 
 /// How the files of a stream are opened.

@@ -241,6 +241,7 @@ impl Lowering<'_> {
                 projection,
                 bounded: if is_table(&stream) { !follow } else { stream.spec.is_bounded() },
                 readers: if matches!(stream.spec, SourceSpec::File(_)) && tasks == 1 { readers } else { 1 },
+                listing: None,
             };
             let schema = source.schema();
             let follows = is_table(&stream) && follow;
@@ -395,6 +396,7 @@ impl Lowering<'_> {
             projection: (0..schema.fields().len() as u32).collect(),
             bounded: true,
             readers: 1,
+            listing: None,
         };
         let from = self.add(OperatorKind::Source(source), 1, Arc::clone(&schema), false, Some(count));
         Flow {

@@ -105,6 +105,8 @@ pub struct Source {
     pub bounded: bool,
     /// Threads that decode parts of its files at a time.
     pub readers: u32,
+    /// The files and their lengths, if several tasks share them: they must share the same ones.
+    pub listing: Option<Vec<(String, u64)>>,
 }
 
 impl Source {

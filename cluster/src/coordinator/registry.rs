@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use thetis_executor::clock::Clock;
+use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::Coordinator;
@@ -22,6 +23,16 @@ const TICK: Duration = Duration::from_millis(500);
 /// A worker's name and its count.
 type Registration = (String, Generation);
 
+/// The conversation with a registered worker. When this is dropped, so is the stream that it is held over.
+#[derive(Default)]
+struct Registered {
+    conversation: Arc<Conversation<ToWorker>>,
+    over: watch::Sender<()>,
+}
+
+/// A conversation, and when it is over.
+type Talk = (Arc<Conversation<ToWorker>>, watch::Receiver<()>);
+
 /// The workers.
 pub struct Registry {
     clock: Arc<dyn Clock>,
@@ -30,7 +41,7 @@ pub struct Registry {
     address: String,
     heartbeat: Duration,
     members: Mutex<Members>,
-    conversations: Mutex<BTreeMap<Registration, Arc<Conversation<ToWorker>>>>,
+    conversations: Mutex<BTreeMap<Registration, Registered>>,
     coordinator: OnceLock<Coordinator>,
 }
 
@@ -122,11 +133,14 @@ impl Registry {
         members.workers().map(status).collect()
     }
 
-    /// Tells a worker something, if it still has this registration.
-    pub(super) fn tell(&self, name: &str, generation: Generation, message: ToWorker) {
-        if let Some(conversation) = locked(&self.conversations).get(&(name.to_owned(), generation)) {
-            conversation.say(message);
+    /// Tells a worker something; false if it does not have this registration any more.
+    pub(super) fn tell(&self, name: &str, generation: Generation, message: ToWorker) -> bool {
+        let conversations = locked(&self.conversations);
+        let registered = conversations.get(&(name.to_owned(), generation));
+        if let Some(registered) = registered {
+            registered.conversation.say(message);
         }
+        registered.is_some()
     }
 
     fn lose(&self, name: &str, generation: Generation, reason: &str) {
@@ -143,7 +157,7 @@ impl Registry {
     /// How the stream broke.
     pub async fn converse(&self, name: &str, hello: &Hello, streams: (Sender, Receiver)) -> Result<(), NetError> {
         let (mut sender, receiver) = streams;
-        let admission = locked(&self.members).on_hello(self.clock.now(), name, hello);
+        let (admission, registered) = self.admit(name, hello);
         let (generation, heard) = match admission {
             Admission::Taken => {
                 let reason = format!("there is a worker {name} already; give this one another name");
@@ -167,10 +181,7 @@ impl Registry {
                 (generation, 0)
             }
         };
-        let conversation = {
-            let mut conversations = locked(&self.conversations);
-            Arc::clone(conversations.entry((name.to_owned(), generation)).or_default())
-        };
+        let Some((conversation, mut over)) = registered else { return Ok(()) };
         let mut state = conversation.take().await;
         let welcome = Welcome::Registered {
             coordinator: self.boot,
@@ -181,7 +192,13 @@ impl Registry {
         sender.send(Parcel::new(&welcome)?).await?;
         let beat = Beat { every: self.heartbeat, make: || ToWorker::Alive };
         let on = |message| self.on_message(name, generation, message);
-        match state.hold((sender, receiver), heard, beat, on).await {
+        let held = tokio::select! {
+            biased;
+            // It was given up, or has another registration: it will say hello again.
+            _ = over.changed() => return Ok(()),
+            held = state.hold((sender, receiver), heard, beat, on) => held,
+        };
+        match held {
             Ok(never) => match never {},
             Err(NetError::Lost(reason)) if reason == LEFT => {
                 if locked(&self.members).on_left(name, generation) {
@@ -191,6 +208,19 @@ impl Registry {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Decides about a worker. Who is registered can be talked to from then on.
+    fn admit(&self, name: &str, hello: &Hello) -> (Admission, Option<Talk>) {
+        let mut conversations = locked(&self.conversations);
+        let admission = locked(&self.members).on_hello(self.clock.now(), name, hello);
+        let generation = match &admission {
+            Admission::Taken => return (admission, None),
+            Admission::Resumed(generation) | Admission::New { generation, .. } => *generation,
+        };
+        let registered = conversations.entry((name.to_owned(), generation)).or_default();
+        let talk = (Arc::clone(&registered.conversation), registered.over.subscribe());
+        (admission, Some(talk))
     }
 
     fn on_message(&self, name: &str, generation: Generation, message: FromWorker) {

@@ -258,22 +258,11 @@ impl Decoder {
         Ok(Addressed { tasks, envelope: Envelope { channel, message } })
     }
 
-    fn rows(&mut self, ipc: &mut Buffer) -> Result<Option<RecordBatch>, CodecError> {
-        let decode = || {
-            let batch = self.ipc.decode(ipc)?;
-            // Rows whose columns take no bytes are complete only when another byte is there.
-            if batch.is_some() { Ok(batch) } else { self.ipc.decode(&mut Buffer::from([0])) }
-        };
-        // Of damaged bytes, some make Arrow panic.
-        let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
-        Ok(decoded.map_err(|_| CodecError::Malformed("not Arrow IPC"))??)
-    }
-
     fn frame(&mut self, head: &Rows, epoch: Epoch, body: &Buffer) -> Result<Frame, CodecError> {
         let count = head.count as usize;
         let mut body = Body { rest: body.clone() };
         let mut ipc = body.take(head.ipc as usize)?;
-        let batch = self.rows(&mut ipc)?.ok_or(CodecError::Malformed("no rows"))?;
+        let batch = decode_ipc(&mut self.ipc, &mut ipc)?.ok_or(CodecError::Malformed("no rows"))?;
         if !ipc.is_empty() || batch.num_rows() != count || count > FRAME_ROWS {
             return Err(CodecError::Malformed("not the rows that it announces"));
         }
@@ -293,6 +282,55 @@ impl Decoder {
         let frame = Frame::inserts(batch, epoch);
         Ok(Frame { weights, units, layout: head.layout, incarnation: head.incarnation, ..frame })
     }
+}
+
+/// The next rows in bytes that came from elsewhere.
+///
+/// # Errors
+/// They are no Arrow IPC, or announce more than they may.
+pub(crate) fn decode_ipc(decoder: &mut StreamDecoder, ipc: &mut Buffer) -> Result<Option<RecordBatch>, CodecError> {
+    check_lengths(ipc)?;
+    let decode = || {
+        let batch = decoder.decode(ipc)?;
+        // Rows whose columns take no bytes are complete only when another byte is there.
+        if batch.is_some() { Ok(batch) } else { decoder.decode(&mut Buffer::from([0])) }
+    };
+    // Of damaged bytes, some make Arrow panic.
+    let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode));
+    Ok(decoded.map_err(|_| CodecError::Malformed("not Arrow IPC"))??)
+}
+
+/// Arrow allocates what a compressed column says that it will take: it must be said in bounds.
+fn check_lengths(ipc: &[u8]) -> Result<(), CodecError> {
+    const MALFORMED: CodecError = CodecError::Malformed("not Arrow IPC");
+    let word = |at: usize| Some(u32::from_le_bytes(ipc.get(at..at + 4)?.try_into().ok()?));
+    let mut at = 0;
+    while let Some(first) = word(at) {
+        let (length, start) = match first {
+            u32::MAX => (word(at + 4).ok_or(MALFORMED)?, at + 8),
+            length => (length, at + 4),
+        };
+        let head = start.checked_add(length as usize).and_then(|end| ipc.get(start..end)).ok_or(MALFORMED)?;
+        let message = arrow_ipc::root_as_message(head).map_err(|_| MALFORMED)?;
+        let body = usize::try_from(message.bodyLength()).map_err(|_| MALFORMED)?;
+        let from = start + head.len();
+        let bytes = from.checked_add(body).and_then(|end| ipc.get(from..end)).ok_or(MALFORMED)?;
+        if let Some(batch) = message.header_as_record_batch().filter(|batch| batch.compression().is_some()) {
+            let mut total = 0_usize;
+            for buffer in batch.buffers().into_iter().flatten().filter(|buffer| buffer.length() > 0) {
+                let place = usize::try_from(buffer.offset()).map_err(|_| MALFORMED)?;
+                let length = place.checked_add(8).and_then(|end| bytes.get(place..end)).ok_or(MALFORMED)?;
+                // -1 says that the column is not compressed after all.
+                let length = i64::from_le_bytes(length.try_into().map_err(|_| MALFORMED)?).max(0);
+                total = total.saturating_add(usize::try_from(length).map_err(|_| MALFORMED)?);
+            }
+            if total > MAX_BODY {
+                return Err(CodecError::Malformed("it announces too many bytes"));
+            }
+        }
+        at = from + body;
+    }
+    Ok(())
 }
 
 /// A body that is being read.

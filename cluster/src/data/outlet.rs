@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thetis_executor::ExecError;
@@ -15,6 +16,10 @@ use crate::net::hop::SendLog;
 use crate::net::peers::{Current, connected};
 use crate::net::transport::{Connection, NetError};
 use crate::protocol::{EdgeHead, Greeting, Resume};
+
+/// A process to which there is no connection for so long is not to be reached.
+const UNREACHABLE: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// What an outlet has sent.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(super) struct Ack(pub(super) u64);
 #[derive(Debug)]
 pub struct Outlet {
     head: EdgeHead,
+    /// The name of the other process.
+    to: String,
     connection: Current,
     queue: mpsc::Receiver<Addressed>,
     encoder: Encoder,
@@ -46,12 +53,13 @@ impl Outlet {
     /// An outlet of `queue`.
     pub fn new(
         head: EdgeHead,
+        to: String,
         connection: Current,
         queue: mpsc::Receiver<Addressed>,
         encoder: Encoder,
         counters: Arc<LinkCounters>,
     ) -> Self {
-        Self { head, connection, queue, encoder, log: SendLog::new(), ended: false, counters }
+        Self { head, to, connection, queue, encoder, log: SendLog::new(), ended: false, counters }
     }
 
     /// Runs until the queue has ended and the other side has everything.
@@ -60,13 +68,18 @@ impl Outlet {
     /// The other side wants no more, or something cannot be sent.
     pub async fn run(mut self) -> Result<(), ExecError> {
         loop {
-            let connection = connected(&mut self.connection).await.map_err(|_| ExecError::Cancelled)?;
+            let connection = tokio::time::timeout(UNREACHABLE, connected(&mut self.connection)).await;
+            let connection = connection.map_err(|_| ExecError::Lost {
+                worker: self.to.clone(),
+                reason: "other workers cannot connect to it (its --listen and --advertise say where it is)".to_owned(),
+            })?;
+            let connection = connection.map_err(|_| ExecError::Cancelled)?;
             match self.send_over(&*connection).await {
                 Ok(()) => return Ok(()),
                 Err(NetError::Lost(reason)) => {
                     debug!(edge = self.head.edge, reason, "the connection is lost; going on over the next one");
                     // Until the loss is known everywhere.
-                    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+                    tokio::time::sleep(PAUSE).await;
                 }
                 Err(NetError::Stopped) => return Err(ExecError::Cancelled),
                 Err(error) => return Err(ExecError::Internal(format!("between processes: {error}"))),

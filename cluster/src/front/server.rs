@@ -18,7 +18,7 @@ use tracing::debug;
 
 use super::protocol::{Answer, Description, Request, RowsHead};
 use crate::analyze::Explained;
-use crate::data::Encoder;
+use crate::data::{Encoder, decode_ipc};
 use crate::error::{Failure, StatementError};
 use crate::link::Running;
 use crate::net::framing::{Parcel, Receiver, Sender};
@@ -158,7 +158,12 @@ fn rows_of(body: &Buffer) -> Result<Vec<Vec<ScalarValue>>, StatementError> {
     let mut decoder = StreamDecoder::new();
     let mut rows = Vec::new();
     while !body.is_empty() {
-        let Some(batch): Option<RecordBatch> = decoder.decode(&mut body).map_err(ExecError::from)? else { break };
+        let batch = decode_ipc(&mut decoder, &mut body);
+        let malformed = |what: &str| ExecError::Internal(format!("the values of parameters: {what}"));
+        let Some(batch) = batch.map_err(|error| malformed(&crate::error::chain(&error)))? else { break };
+        if batch.num_columns() == 0 {
+            return Err(malformed("rows without values").into());
+        }
         for row in 0..batch.num_rows() {
             let values = batch.columns().iter().map(|column| ScalarValue::try_from_array(column, row));
             rows.push(values.collect::<Result<_, _>>().map_err(ExecError::from)?);

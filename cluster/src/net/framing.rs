@@ -24,7 +24,7 @@ pub const MAX_HEAD: usize = wire::MAX_MESSAGE;
 /// Most bytes of a body.
 pub const MAX_BODY: usize = 64 << 20;
 
-/// Most bytes of a head before the other side has said who it is and what it wants.
+/// Most bytes of a greeting, of all but clients: their statements may be long.
 pub const MAX_GREETING: usize = 64 << 10;
 
 /// Pieces of a body below this many bytes are put together.
@@ -200,11 +200,11 @@ impl Receiver {
         Self { half, rest: Bytes::new(), partial: Partial::Nothing }
     }
 
-    /// What the other side says first.
+    /// What the other side says first: at most `max_head` bytes.
     ///
     /// # Errors
     /// It speaks another protocol or another version of it, or the stream is of no use any more.
-    pub async fn greeting(&mut self) -> Result<Received, NetError> {
+    pub async fn greeting(&mut self, max_head: usize) -> Result<Received, NetError> {
         let mut preamble = Collected::new(MAGIC.len() + 2);
         self.collect(&mut preamble).await?.ok_or(NetError::Stopped)?;
         let (magic, version) = preamble.bytes.split_at(MAGIC.len());
@@ -216,7 +216,7 @@ impl Receiver {
             let message = format!("it speaks version {version} of the protocol, this process version {VERSION}");
             return Err(NetError::Protocol(message));
         }
-        self.next(MAX_GREETING).await?.ok_or(NetError::Stopped)
+        self.next(max_head, 0).await?.ok_or(NetError::Stopped)
     }
 
     /// The next message; `None` at the end of the stream. May be dropped while it waits, and called again.
@@ -224,10 +224,10 @@ impl Receiver {
     /// # Errors
     /// A message that is too long or cut off, or the stream is of no use any more.
     pub async fn receive(&mut self) -> Result<Option<Received>, NetError> {
-        self.next(MAX_HEAD).await
+        self.next(MAX_HEAD, MAX_BODY).await
     }
 
-    async fn next(&mut self, max_head: usize) -> Result<Option<Received>, NetError> {
+    async fn next(&mut self, max_head: usize, max_body: usize) -> Result<Option<Received>, NetError> {
         loop {
             match std::mem::take(&mut self.partial) {
                 Partial::Nothing => self.partial = Partial::Lengths(Collected::new(8)),
@@ -242,7 +242,7 @@ impl Receiver {
                         u32::from_le_bytes(bytes) as usize
                     };
                     let (head, body) = (number(0), number(4));
-                    if head > max_head || body > MAX_BODY {
+                    if head > max_head || body > max_body {
                         return Err(NetError::Protocol(format!("it announces a message of {} bytes", head + body)));
                     }
                     self.partial = Partial::Head(Collected::new(head), body);

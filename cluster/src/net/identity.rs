@@ -194,7 +194,7 @@ pub(crate) fn dns_name(peer: &Peer) -> String {
     format!("{}.{}.{ZONE}", peer.name, peer.role.name())
 }
 
-fn check_name(name: &str) -> Result<(), IdentityError> {
+pub(crate) fn check_name(name: &str) -> Result<(), IdentityError> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let valid =
         (1..=40).contains(&name.len()) && name.chars().all(fits) && !name.starts_with('-') && !name.ends_with('-');

@@ -38,10 +38,13 @@ const MAX_STRANGERS: usize = 16;
 const STRANGER: Duration = Duration::from_secs(10);
 /// Streams that the other side may have open.
 const MAX_STREAMS: u32 = 1024;
-/// Bytes that may wait in a stream, in a connection, and to be acknowledged.
-const STREAM_WINDOW: u32 = 4 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Bytes that may wait in a stream, and to be acknowledged. A connection has no bound of its own: streams that
+/// nobody reads must not keep the others from moving.
+const STREAM_WINDOW: u32 = 2 << 20;
 const SEND_WINDOW: u64 = 16 << 20;
+/// What the other side may send, and how many streams it may open, until it is known who it is.
+const STRANGERS_WINDOW: u32 = 256 << 10;
+const STRANGERS_STREAMS: u32 = 2;
 /// Bytes of the socket's buffers that are asked for; the system may give fewer.
 const SOCKET_BUFFER: usize = 8 << 20;
 /// The largest packet that is tried. A socket has room for 2,048 of them.
@@ -136,11 +139,11 @@ fn transport_config() -> Result<Arc<TransportConfig>, NetError> {
     config
         .max_idle_timeout(Some(IdleTimeout::try_from(IDLE).map_err(broken)?))
         .keep_alive_interval(Some(KEEP_ALIVE))
-        .max_concurrent_bidi_streams(MAX_STREAMS.into())
+        .max_concurrent_bidi_streams(STRANGERS_STREAMS.into())
         .max_concurrent_uni_streams(0_u8.into())
         .datagram_receive_buffer_size(None)
         .stream_receive_window(STREAM_WINDOW.into())
-        .receive_window(CONNECTION_WINDOW.into())
+        .receive_window(STRANGERS_WINDOW.into())
         .send_window(SEND_WINDOW)
         .mtu_discovery_config(Some(mtu))
         .ack_frequency_config(Some(AckFrequencyConfig::default()));
@@ -364,6 +367,10 @@ impl QuicConnection {
     fn of(inner: quinn::Connection) -> Self {
         let certificates = inner.peer_identity().and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
         let peer = certificates.and_then(|chain| peer_of(chain.first()?));
+        if peer.is_some() {
+            inner.set_receive_window(VarInt::MAX);
+            inner.set_max_concurrent_bi_streams(MAX_STREAMS.into());
+        }
         Self { inner, peer }
     }
 }

@@ -50,6 +50,28 @@ pub(super) fn open(path: &Path) -> Result<File, ExecError> {
     Ok(file)
 }
 
+/// Files, each with its length if it is a plain file.
+pub(super) type Listing = Vec<(PathBuf, Option<u64>)>;
+
+/// The files that a path or glob names, as they are now.
+pub(super) fn list(pattern: &str) -> Result<Listing, ExecError> {
+    let length = |path: &Path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
+    Ok(expand(pattern)?.into_iter().map(|path| (path.clone(), length(&path))).collect())
+}
+
+/// The files of a listing that was made elsewhere; as much of them must be here.
+pub(super) fn listed(listing: &[(String, u64)]) -> Result<Listing, ExecError> {
+    let check = |(path, length): &(String, u64)| {
+        let here = open(Path::new(path))?.metadata().map_or(0, |meta| meta.len());
+        if here < *length {
+            let message = format!("has {here} bytes, and had {length} when the query was started");
+            return Err(failure(path, message, None));
+        }
+        Ok((PathBuf::from(path), Some(*length)))
+    };
+    listing.iter().map(check).collect()
+}
+
 /// Bytes of all files together, if all are plain files.
 pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
     paths.iter().map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())).sum()

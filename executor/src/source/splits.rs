@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use super::files::Listing;
+
 /// One of several equal shares of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Split {
@@ -27,13 +29,11 @@ impl Split {
     /// All of a stream.
     pub const WHOLE: Self = Self { number: 0, of: 1 };
 
-    /// The parts of `files` that are of this split. Files whose length is not known, such as pipes, are read
-    /// whole, by the first one.
-    pub(super) fn parts(self, files: Vec<PathBuf>) -> Vec<FilePart> {
-        let lengths: Option<Vec<u64>> = files
-            .iter()
-            .map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len()))
-            .collect();
+    /// The parts of `files` that are of this split. If the length of one is not known, as of a pipe, they are
+    /// read whole, by the first split.
+    pub(super) fn parts(self, files: Listing) -> Vec<FilePart> {
+        let (files, lengths): (Vec<PathBuf>, Vec<Option<u64>>) = files.into_iter().unzip();
+        let lengths: Option<Vec<u64>> = lengths.into_iter().collect();
         let whole = |path| FilePart { path, range: None };
         match lengths {
             Some(lengths) if self.of > 1 => self.ranges(&lengths).zip(files).filter_map(part).collect(),

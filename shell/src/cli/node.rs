@@ -95,7 +95,7 @@ pub(super) fn worker(args: &NodeArgs<WorkerOptions>) -> u8 {
 /// its identity from the authority itself.
 async fn identity_of(options: &WorkerOptions) -> Result<PathBuf, ProcessError> {
     let home = thetis::data_folder();
-    let name = options.name.clone().unwrap_or_else(|| format!("w{}", std::process::id()));
+    let name = options.name.clone().unwrap_or_else(process::new_name);
     let folder = options.data.clone().unwrap_or_else(|| home.join("workers").join(&name));
     if folder.join("cert.pem").exists() {
         return Ok(folder);

@@ -62,7 +62,7 @@ fn a_greeting_is_of_this_protocol_and_version() {
     let greeting = |magic: &[u8], version: u16| {
         let parcel = bytes(Parcel::new(&7_u8).unwrap());
         let all = [magic, &version.to_le_bytes(), &parcel].concat();
-        now(Receiver::new(Box::new(Pieces(all.into(), 5))).greeting())
+        now(Receiver::new(Box::new(Pieces(all.into(), 5))).greeting(MAX_GREETING))
     };
     assert_eq!(greeting(&MAGIC, VERSION).unwrap().head::<u8>().unwrap(), 7);
     let other = greeting(&MAGIC, VERSION + 1).unwrap_err().to_string();

@@ -47,6 +47,7 @@ fn source(columns: Vec<(DataType, Distribution)>, nulls: f64, rows: Option<u64>,
         projection,
         bounded,
         readers: 1,
+        listing: None,
     }
 }
 

@@ -13,7 +13,7 @@ fn source(path: &Path, on_error: OnError, fields: Vec<Field>) -> Source {
     let format = FileFormat::Ndjson(NdjsonFormat { max_record_bytes: 1 << 16 });
     let spec = SourceSpec::File(FileSpec { path: path.display().to_string(), format, on_error });
     let columns = Arc::new(Schema::new(fields));
-    Source { stream: "t".to_owned(), spec, columns, projection, bounded: true, readers: 1 }
+    Source { stream: "t".to_owned(), spec, columns, projection, bounded: true, readers: 1, listing: None }
 }
 
 /// The rows as texts, and how many records were skipped.
