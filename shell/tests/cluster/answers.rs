@@ -175,18 +175,18 @@ fn csv_line(n: usize) -> String {
 fn large_files_are_read_in_splits_by_all_workers() {
     let cluster = Cluster::start(3);
     let (csv, json) = (cluster.data.path().join("big.csv"), cluster.data.path().join("big.ndjson"));
-    let all = 0..150_000;
+    let all = 0..250_000;
     std::fs::write(&csv, format!("k,t\n{}", all.clone().map(csv_line).collect::<String>())).unwrap();
     let json_line = |n: usize| format!("{{\"k\": {n}, \"t\": {:?}}}\n", text_of(n));
     std::fs::write(&json, all.clone().map(json_line).collect::<String>()).unwrap();
     let length: usize = all.clone().map(|n| text_of(n).len()).sum();
-    let expected = format!("n,k,d,l\n150000,{},150000,{length}\n", all.sum::<usize>());
+    let expected = format!("n,k,d,l\n250000,{},250000,{length}\n", all.sum::<usize>());
     for (name, path) in [("c", &csv), ("j", &json)] {
         cluster.csv(&format!("CREATE STREAM {name} (k BIGINT, t VARCHAR) WITH (path = '{}')", path.display()));
         let query =
             format!("SELECT COUNT(*) AS n, SUM(k) AS k, COUNT(DISTINCT k) AS d, SUM(length(t)) AS l FROM {name}");
         let plan = cluster.csv(&format!("EXPLAIN ANALYZE {query}"));
-        assert!(plan.contains("(3 tasks, about") && plan.contains("150,000 rows read"), "{plan}");
+        assert!(plan.contains("(3 tasks, about") && plan.contains("250,000 rows read"), "{plan}");
         assert_eq!(cluster.csv(&query), expected);
     }
 }
