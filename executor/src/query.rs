@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{Dag, Edge, OperatorId, OperatorKind, Phase, Source};
 use tokio::sync::mpsc;
+use tracing::{Instrument, info_span};
 
 use crate::aggregate::{Aggregation, PartialAggregation};
 use crate::counters::{EdgeCounters, Meter, QueryCounters, TaskCounters};
@@ -119,6 +120,7 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
     let mut tasks: Vec<TaskFuture> = Vec::new();
     for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
         for task in share.tasks_here(id) {
+            let name = || format!("{}#{task}", dag.label(id));
             let is_sink = matches!(operator.kind, OperatorKind::Sink(_));
             let outbox = if is_sink {
                 Outbox::Client(client.clone())
@@ -143,7 +145,7 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
                         counters: own,
                         meter: Meter::new(&control.clock, task),
                     };
-                    tasks.push(Box::pin(task.run()));
+                    tasks.push(in_span(name, task.run()));
                     continue;
                 }
                 let split = Split { number, of: operator.tasks };
@@ -161,7 +163,7 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
                     control: control.clone(),
                     counters: own,
                 };
-                tasks.push(Box::pin(source.run()));
+                tasks.push(in_span(name, source.run()));
                 continue;
             }
             let (inbox, ports) = wiring.inbox(id, task)?;
@@ -179,12 +181,20 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
                 control: control.clone(),
                 is_sink,
             };
-            tasks.push(Box::pin(task.run()));
+            tasks.push(in_span(name, task.run()));
         }
     }
     let Wiring { outgoing, mut inboxes, .. } = wiring;
     inboxes.retain(|(id, _), _| share.has_senders_elsewhere(*id));
     Ok(Instance { tasks, results, outgoing, inboxes, counters: Arc::new(counters) })
+}
+
+/// A task in a span of its name, for the logs.
+fn in_span(
+    name: impl Fn() -> String,
+    task: impl Future<Output = Result<(), ExecError>> + Send + 'static,
+) -> TaskFuture {
+    Box::pin(task.instrument(info_span!("task", name = name())))
 }
 
 impl Share<'_> {
