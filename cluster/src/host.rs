@@ -9,10 +9,10 @@ use thetis_executor::ExecError;
 use thetis_executor::clock::Clock;
 use thetis_executor::counters::{QueryCounters, Snapshot};
 use thetis_executor::frame::Epoch;
-use thetis_executor::query::{Instance, Outgoing, Process, Share, TaskFuture, instantiate};
+use thetis_executor::query::{Instance, Outgoing, Process, Share, TaskFuture, channels, instantiate};
 use thetis_executor::table::Tables;
 use thetis_executor::task::{Control, Delivery};
-use thetis_planner::physical::{Dag, Edge, OperatorId};
+use thetis_planner::physical::{Dag, OperatorId};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -262,7 +262,8 @@ fn inlets(
         if own.is_empty() {
             continue;
         }
-        let channels = channels(share.dag, edge);
+        let own_channels = channels(share.dag, edge.to).find(|(other, _)| std::ptr::eq(*other, edge));
+        let Some((_, channels)) = own_channels else { continue };
         for process in share.placement.of(edge.from) {
             if *process != share.here {
                 let schema = Arc::clone(share.dag.taken_schema(edge));
@@ -272,13 +273,6 @@ fn inlets(
         }
     }
     inlets
-}
-
-/// The channels of an edge at its receivers.
-fn channels(dag: &Dag, edge: &Edge) -> std::ops::Range<u32> {
-    let before = dag.edges.iter().filter(|other| other.to == edge.to).take_while(|other| !std::ptr::eq(*other, edge));
-    let first: u32 = before.map(|other| dag.operator(other.from).tasks).sum();
-    first..first + dag.operator(edge.from).tasks
 }
 
 /// Whether a process is on this machine: then cycles are dearer than bytes.

@@ -1,6 +1,7 @@
 //! A DAG to the tasks and channels of one process: all of them, or its share.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -243,6 +244,16 @@ pub fn operator_for(dag: &Dag, id: OperatorId) -> Result<Box<dyn Operator>, Exec
     })
 }
 
+/// The edges into an operator, with the channels of each at every task of it: one per sending task.
+pub fn channels(dag: &Dag, id: OperatorId) -> impl Iterator<Item = (&Edge, Range<u32>)> {
+    let mut next = 0;
+    dag.edges.iter().filter(move |edge| edge.to == id).map(move |edge| {
+        let first = next;
+        next += dag.operator(edge.from).tasks;
+        (edge, first..next)
+    })
+}
+
 /// The channels of a share.
 struct Wiring<'a> {
     share: Share<'a>,
@@ -267,24 +278,9 @@ impl<'a> Wiring<'a> {
         Self { share: *share, receivers, inboxes, queues: BTreeMap::new(), outgoing: Vec::new() }
     }
 
-    /// The edges into an operator, with the number of the first channel of each: one channel per
-    /// sending task.
-    fn channels(&self, id: OperatorId) -> impl Iterator<Item = (&'a Edge, u32)> + use<'a> {
-        let mut next = 0;
-        let dag = self.share.dag;
-        dag.edges.iter().filter(move |edge| edge.to == id).map(move |edge| {
-            let first = next;
-            next += dag.operator(edge.from).tasks;
-            (edge, first)
-        })
-    }
-
     /// The inbox of a task and the port of each of its channels.
     fn inbox(&mut self, id: OperatorId, task: u32) -> Result<(mpsc::Receiver<Envelope>, Vec<u8>), ExecError> {
-        let ports = self
-            .channels(id)
-            .flat_map(|(edge, _)| std::iter::repeat_n(edge.port, self.share.dag.operator(edge.from).tasks as usize))
-            .collect();
+        let ports = channels(self.share.dag, id).flat_map(|(edge, channels)| channels.map(|_| edge.port)).collect();
         let inbox = self.receivers.remove(&(id, task));
         let inbox = inbox.ok_or_else(|| ExecError::Internal("an inbox has one task".to_owned()))?;
         Ok((inbox, ports))
@@ -327,8 +323,8 @@ impl<'a> Wiring<'a> {
                 OperatorKind::Join(join) => (Some(&join.layout), join.retracts[usize::from(edge.port)]),
                 _ => (None, sender.retracts),
             };
-            let first =
-                self.channels(edge.to).find(|(other, _)| std::ptr::eq(*other, edge)).map_or(0, |(_, first)| first);
+            let own = channels(dag, edge.to).find(|(other, _)| std::ptr::eq(*other, edge));
+            let first = own.map_or(0, |(_, channels)| channels.start);
             let own = Arc::new(EdgeCounters::default());
             counters.edges.push((number, Arc::clone(&own)));
             let mut nearby: Vec<u32> = self.share.tasks_here(edge.to).collect();
