@@ -11,10 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::transport::{Connection, NetError, Peer, Pending, ReceiveHalf, SendHalf, Stream, Transport};
+use super::transport::{Connection, IDLE, NetError, Peer, Pending, ReceiveHalf, SendHalf, Stream, Transport};
 
-/// A connection over which nothing can go for so long is lost, as with QUIC.
-const IDLE: Duration = super::quic::IDLE;
 /// Chunks that may be on the way in a stream.
 const WINDOW: usize = 16;
 /// Bytes of a chunk at most.

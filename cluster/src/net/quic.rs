@@ -19,10 +19,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::identity::{Identity, Token, dns_name, fingerprint, peer_of};
-use super::transport::{Connection, NetError, Peer, Pending, ReceiveHalf, SendHalf, Stream, Transport};
+use super::transport::{Connection, IDLE, NetError, Peer, Pending, ReceiveHalf, SendHalf, Stream, Transport};
 
-/// A connection on which nothing arrives for so long is lost. Channels go on over the next one.
-pub const IDLE: Duration = Duration::from_secs(4);
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// A handshake must be done within this time.
 const HANDSHAKE: Duration = Duration::from_secs(5);

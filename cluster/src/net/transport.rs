@@ -3,9 +3,13 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+/// A connection on which nothing arrives for so long is lost. Channels go on over the next one.
+pub const IDLE: Duration = Duration::from_secs(4);
 
 /// A future of a transport.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
