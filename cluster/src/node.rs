@@ -236,8 +236,6 @@ impl Service for CoordinatorNode {
         let span = info_span!("client", name = peer.name, remote = connection.remote());
         Box::pin(self.serve_client(connection).instrument(span))
     }
-
-    fn on_lost(&self, _peer: &Peer, _reason: &NetError) {}
 }
 
 #[cfg(test)]

@@ -234,6 +234,4 @@ impl Service for Worker {
         connection.close("a certificate is needed");
         Box::pin(std::future::ready(()))
     }
-
-    fn on_lost(&self, _peer: &Peer, _reason: &NetError) {}
 }

@@ -33,9 +33,6 @@ pub trait Service: Send + Sync {
 
     /// Serves a connection of a client, or of a process without a certificate.
     fn serve_guest(self: Arc<Self>, connection: Arc<dyn Connection>) -> Pending<'static, ()>;
-
-    /// A connection to `peer` is gone, for this reason.
-    fn on_lost(&self, peer: &Peer, reason: &NetError);
 }
 
 /// All connections of a process.
@@ -155,16 +152,13 @@ impl Peers {
                 }
             };
             info!(%reason, "disconnected");
-            let gone = sender.send_if_modified(|current| {
+            sender.send_if_modified(|current| {
                 let same = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &connection));
                 if same {
                     *current = None;
                 }
                 same
             });
-            if gone && let Some(service) = peers.service.get().and_then(Weak::upgrade) {
-                service.on_lost(&peer, &reason);
-            }
         };
         tokio::spawn(serve.instrument(span));
     }
