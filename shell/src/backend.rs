@@ -244,7 +244,6 @@ async fn finish(engine: &Arc<Engine>, reply: Reply, execution: &mut Execution) -
                 schema: Arc::clone(&plan.dag.sink().schema),
                 changes: is_changelog(&plan),
                 bounded: plan.dag.bounded(),
-                is_query: true,
                 notices: plan.notices,
             };
             Ok(Outcome::Rows(head, running))

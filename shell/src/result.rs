@@ -85,7 +85,7 @@ impl ResultSet {
     }
 
     pub(crate) fn of(head: RowsHead, running: Running, backend: Backend, execution: Execution) -> Self {
-        let RowsHead { schema: result, changes, bounded, is_query: _, notices } = head;
+        let RowsHead { schema: result, changes, bounded, notices } = head;
         let schema = if changes { changes_schema(&result) } else { Arc::clone(&result) };
         let query = Query {
             running,

@@ -61,8 +61,6 @@ pub struct RowsHead {
     pub changes: bool,
     /// It ends by itself.
     pub bounded: bool,
-    /// A query gives it: what the user sees of it is counted.
-    pub is_query: bool,
     /// What the user should be told.
     pub notices: Vec<String>,
 }

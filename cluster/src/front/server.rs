@@ -186,7 +186,7 @@ async fn finish(session: &Arc<Session>, reply: Reply, sender: &mut Sender) -> Re
     let database = session.database();
     match reply {
         Reply::Done(done) => say(sender, &Answer::Done(done, Vec::new())).await,
-        Reply::Table(batch) => send_table(sender, batch, false).await,
+        Reply::Table(batch) => send_table(sender, batch).await,
         Reply::Work(work) => {
             let notices = work.notices().to_vec();
             let done = database.perform(*work, std::future::pending()).await?;
@@ -198,13 +198,7 @@ async fn finish(session: &Arc<Session>, reply: Reply, sender: &mut Sender) -> Re
         }
         Reply::Analyze(explained) => {
             let mut analysis = database.analyze(&explained.plan).await?;
-            let head = RowsHead {
-                schema: Explained::schema(),
-                changes: false,
-                bounded: true,
-                is_query: true,
-                notices: Vec::new(),
-            };
+            let head = RowsHead { schema: Explained::schema(), changes: false, bounded: true, notices: Vec::new() };
             say(sender, &Answer::Rows(head)).await?;
             let counters = Arc::clone(&analysis.counters);
             let mut next = Instant::now() + COUNTS;
@@ -224,8 +218,8 @@ async fn finish(session: &Arc<Session>, reply: Reply, sender: &mut Sender) -> Re
 }
 
 /// A small table.
-async fn send_table(sender: &mut Sender, batch: RecordBatch, is_query: bool) -> Result<(), Broken> {
-    let head = RowsHead { schema: batch.schema(), changes: false, bounded: true, is_query, notices: Vec::new() };
+async fn send_table(sender: &mut Sender, batch: RecordBatch) -> Result<(), Broken> {
+    let head = RowsHead { schema: batch.schema(), changes: false, bounded: true, notices: Vec::new() };
     say(sender, &Answer::Rows(head)).await?;
     send_rows(sender, batch).await
 }
@@ -259,7 +253,6 @@ async fn send_query(sender: &mut Sender, plan: &Plan, mut running: Running) -> R
         schema: Arc::clone(&schema),
         changes: is_changelog(plan),
         bounded: plan.dag.bounded(),
-        is_query: true,
         notices: plan.notices.clone(),
     };
     say(sender, &Answer::Rows(head)).await?;
