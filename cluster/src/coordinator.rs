@@ -133,7 +133,7 @@ impl Coordinator {
         let query = Arc::new(Query {
             id,
             placement: placement.clone(),
-            dag: Arc::new(dag.clone()),
+            dag: Arc::new(fixed),
             members: members.clone(),
             job: Mutex::new(Some(Job::new(used.iter().copied()))),
             stage: watch::channel(Stage::Preparing).0,
