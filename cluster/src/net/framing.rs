@@ -206,7 +206,9 @@ impl Receiver {
     /// It speaks another protocol or another version of it, or the stream is of no use any more.
     pub async fn greeting(&mut self, max_head: usize) -> Result<Received, NetError> {
         let mut preamble = Collected::new(MAGIC.len() + 2);
-        self.collect(&mut preamble).await?.ok_or(NetError::Stopped)?;
+        if !complete(&mut preamble, &mut self.rest, &mut *self.half).await? {
+            return Err(NetError::Stopped);
+        }
         let (magic, version) = preamble.bytes.split_at(MAGIC.len());
         if magic != MAGIC {
             return Err(NetError::Protocol("it is no Thetis".to_owned()));
@@ -249,13 +251,17 @@ impl Receiver {
                 }
                 Partial::Head(head, body) => {
                     self.partial = Partial::Head(head, body);
-                    self.fill().await?;
+                    if !self.fill().await? {
+                        return Err(cut_off());
+                    }
                     let Partial::Head(head, body) = std::mem::take(&mut self.partial) else { continue };
                     self.partial = Partial::Body(head.bytes.to_vec(), Collected::new(body));
                 }
                 Partial::Body(head, body) => {
                     self.partial = Partial::Body(head, body);
-                    self.fill().await?;
+                    if !self.fill().await? {
+                        return Err(cut_off());
+                    }
                     let Partial::Body(head, body) = std::mem::take(&mut self.partial) else { continue };
                     return Ok(Some(Received { head, body: body.bytes.into() }));
                 }
@@ -263,46 +269,37 @@ impl Receiver {
         }
     }
 
-    /// Completes the part that is being received; false at the end of the stream, which may come
-    /// between two messages only.
+    /// Completes the part that is being received; false if the stream ends before its first byte.
     async fn fill(&mut self) -> Result<bool, NetError> {
-        loop {
-            let between = matches!(self.partial, Partial::Lengths(_));
-            let (Partial::Lengths(part) | Partial::Head(part, _) | Partial::Body(_, part)) = &mut self.partial else {
-                return Ok(true);
-            };
-            let missing = part.missing();
-            if missing == 0 {
-                return Ok(true);
+        let Self { half, rest, partial } = self;
+        match partial {
+            Partial::Nothing => Ok(true),
+            Partial::Lengths(part) | Partial::Head(part, _) | Partial::Body(_, part) => {
+                complete(part, rest, &mut **half).await
             }
-            if self.rest.is_empty() {
-                match self.half.receive(CHUNK).await? {
-                    Some(bytes) => self.rest = bytes,
-                    None if between && part.bytes.is_empty() => return Ok(false),
-                    None => return Err(NetError::Protocol("a message is cut off".to_owned())),
-                }
-                continue;
-            }
-            let taken = self.rest.split_to(missing.min(self.rest.len()));
-            part.bytes.extend_from_slice(&taken);
         }
     }
+}
 
-    /// Completes `part`, which is lost if this is dropped; `None` if the stream ends before its first byte.
-    async fn collect(&mut self, part: &mut Collected) -> Result<Option<()>, NetError> {
-        while part.missing() > 0 {
-            if self.rest.is_empty() {
-                match self.half.receive(CHUNK).await? {
-                    Some(bytes) => self.rest = bytes,
-                    None if part.bytes.is_empty() => return Ok(None),
-                    None => return Err(NetError::Protocol("a message is cut off".to_owned())),
-                }
+/// Completes `part` with what has arrived, `rest`, and what still comes; false if the stream ends before its
+/// first byte. Nothing is lost if this is dropped while it waits.
+async fn complete(part: &mut Collected, rest: &mut Bytes, half: &mut dyn ReceiveHalf) -> Result<bool, NetError> {
+    while part.missing() > 0 {
+        if rest.is_empty() {
+            match half.receive(CHUNK).await? {
+                Some(bytes) => *rest = bytes,
+                None if part.bytes.is_empty() => return Ok(false),
+                None => return Err(cut_off()),
             }
-            let taken = self.rest.split_to(part.missing().min(self.rest.len()));
-            part.bytes.extend_from_slice(&taken);
         }
-        Ok(Some(()))
+        let taken = rest.split_to(part.missing().min(rest.len()));
+        part.bytes.extend_from_slice(&taken);
     }
+    Ok(true)
+}
+
+fn cut_off() -> NetError {
+    NetError::Protocol("a message is cut off".to_owned())
 }
 
 impl std::fmt::Debug for Sender {
