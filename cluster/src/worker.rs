@@ -189,7 +189,7 @@ impl Worker {
     fn on_message(&self, conversation: &Arc<Conversation<FromWorker>>, message: ToWorker) {
         match message {
             ToWorker::Prepare(order) => {
-                let made = thetis_executor::task::in_place(|| self.host.prepare(&order));
+                let made = thetis_executor::threads::in_place(|| self.host.prepare(&order));
                 let result = made.map(|_| ()).map_err(crate::error::StartError::into_exec);
                 conversation.say(FromWorker::Prepared(order.query, result));
             }

@@ -27,6 +27,7 @@ pub mod source;
 mod steps;
 pub mod table;
 pub mod task;
+pub mod threads;
 mod zset;
 
 pub use error::ExecError;

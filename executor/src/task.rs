@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use thetis_planner::physical::EpochPolicy;
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
@@ -20,6 +19,7 @@ use crate::operator::{Operator, Step};
 use crate::route::Route;
 use crate::source::{Fetched, Reader, SourceCounters};
 use crate::steps::Steps;
+use crate::threads::in_place;
 
 /// A message with the channel of the receiving task that it came on.
 #[derive(Debug)]
@@ -290,13 +290,6 @@ impl OperatorTask {
             self.meter.begin();
         }
     }
-}
-
-/// Runs work that may wait for a disk or a pipe: the other tasks of this thread move away, if there is
-/// another one.
-pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
-    let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-    if matches!(threads, Ok(RuntimeFlavor::MultiThread)) { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// A task that reads a stream.

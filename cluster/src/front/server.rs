@@ -10,9 +10,9 @@ use datafusion_common::ScalarValue;
 use thetis_executor::ExecError;
 use thetis_executor::frame::{Epoch, Frame, Message};
 use thetis_executor::task::{Addressed, Delivery, Envelope};
+use thetis_executor::threads::are_several;
 use thetis_parser::{parse_parameterized, parse_statement};
 use thetis_planner::{Output, Plan};
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
@@ -92,7 +92,7 @@ async fn plan<T: Send + 'static>(
 ) -> Result<T, StatementError> {
     let session = Arc::clone(session);
     // A simulation has one thread.
-    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+    if !are_several() {
         return work(&session);
     }
     let planned = tokio::task::spawn_blocking(move || work(&session)).await;

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot;
 
 use crate::error::ExecError;
+use crate::threads::are_several;
 
 /// Up to so many pieces of work at a time.
 #[derive(Debug)]
@@ -24,8 +24,7 @@ impl<T: Send + 'static> Ahead<T> {
     /// With one at a time, or outside of a runtime of several threads, the work is done at once by who
     /// starts it.
     pub(super) fn new(most: usize) -> Self {
-        let threads = Handle::try_current().map(|runtime| runtime.runtime_flavor());
-        let most = if matches!(threads, Ok(RuntimeFlavor::MultiThread)) { most.max(1) } else { 1 };
+        let most = if are_several() { most.max(1) } else { 1 };
         Self { most, under_way: VecDeque::with_capacity(most) }
     }
 
