@@ -55,7 +55,6 @@ pub(super) type Listing = Vec<(PathBuf, Option<u64>)>;
 
 /// The files that a path or glob names, as they are now.
 pub(super) fn list(pattern: &str) -> Result<Listing, ExecError> {
-    let length = |path: &Path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len());
     Ok(expand(pattern)?.into_iter().map(|path| (path.clone(), length(&path))).collect())
 }
 
@@ -74,7 +73,12 @@ pub(super) fn listed(listing: &[(String, u64)]) -> Result<Listing, ExecError> {
 
 /// Bytes of all files together, if all are plain files.
 pub(super) fn total_bytes(paths: &[PathBuf]) -> Option<u64> {
-    paths.iter().map(|path| path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())).sum()
+    paths.iter().map(|path| length(path)).sum()
+}
+
+/// Bytes of a plain file.
+fn length(path: &Path) -> Option<u64> {
+    path.metadata().ok().filter(std::fs::Metadata::is_file).map(|meta| meta.len())
 }
 
 /// Position of a column in a header: the exact name, or the only one that differs in case.
