@@ -265,7 +265,7 @@ impl Database {
             if !matches!(catalog.get(&view.name), Some(Relation::Table(table)) if table.id == view.id) {
                 return Ok(true);
             }
-            plan(&definition.query, &catalog, &Settings::new(self.parallelism()), Output::Changes)?
+            plan(&definition.query, &catalog, &self.settings(), Output::Changes)?
         };
         let waits = {
             let unfilled = locked(&self.unfilled);
@@ -278,10 +278,13 @@ impl Database {
         Ok(true)
     }
 
-    /// Tasks that an operator gets if the user does not say.
-    pub fn parallelism(&self) -> usize {
+    /// The settings of a session that has set nothing: a task of each operator for each core, or in a cluster for
+    /// each slot.
+    pub(crate) fn settings(&self) -> Settings {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        self.coordinator.slots().map_or_else(cores, |slots| slots as usize)
+        let mut settings = Settings::new(self.coordinator.slots().map_or_else(cores, |slots| slots as usize));
+        settings.spread_sources = self.coordinator.registry().is_some();
+        settings
     }
 
     /// Who starts the queries.

@@ -59,9 +59,7 @@ pub struct Session {
 impl Session {
     /// A session with the defaults of this machine.
     pub fn new(database: Arc<Database>) -> Self {
-        let spread_sources = database.coordinator().registry().is_some();
-        let mut settings = Settings::new(database.parallelism());
-        settings.spread_sources = spread_sources;
+        let settings = database.settings();
         Self { database, settings: Mutex::new(settings), probe: FileProbe }
     }
 
