@@ -18,10 +18,11 @@ use crate::join::cell::Cell;
 use crate::operator::Operator;
 use crate::route::{Receivers, route_for};
 use crate::sink::sink_for;
-use crate::source::{SourceCounters, Split, reader_for};
+use crate::source::{SourceCounters, Split, Waits, reader_for};
 use crate::steps::Steps;
 use crate::table::{Opened, TableTask, Tables};
 use crate::task::{Addressed, Control, Delivery, Envelope, OperatorTask, OutEdge, Outbox, SourceTask, Target};
+use crate::threads::in_turns;
 
 /// Messages that an inbox holds.
 const INBOX: usize = 64;
@@ -108,7 +109,8 @@ impl std::fmt::Debug for Instance {
     }
 }
 
-/// Makes the tasks of a share.
+/// Makes the tasks of a share. Those of a query without parallelism run in turns, as one; a source that waits
+/// for a writer stays by itself.
 ///
 /// # Errors
 /// A source that cannot be opened, a plan that this build cannot run.
@@ -119,6 +121,7 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
     let mut wiring = Wiring::new(share);
     let mut counters = QueryCounters::start(&control.clock);
     let mut tasks: Vec<TaskFuture> = Vec::new();
+    let mut waiting: Vec<TaskFuture> = Vec::new();
     for (id, operator) in (0..).map(OperatorId).zip(&dag.operators) {
         for task in share.tasks_here(id) {
             let name = || format!("{}#{task}", dag.label(id));
@@ -164,6 +167,7 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
                     control: control.clone(),
                     counters: own,
                 };
+                let tasks = if source.reader.waits() == Waits::ForWriter { &mut waiting } else { &mut tasks };
                 tasks.push(in_span(name, source.run()));
                 continue;
             }
@@ -187,6 +191,10 @@ pub fn instantiate(share: &Share<'_>, control: &Control, tables: &Tables) -> Res
     }
     let Wiring { outgoing, mut inboxes, .. } = wiring;
     inboxes.retain(|(id, _), _| share.has_senders_elsewhere(*id));
+    if dag.parallelism == 1 {
+        tasks = vec![Box::pin(in_turns(tasks))];
+    }
+    tasks.append(&mut waiting);
     Ok(Instance { tasks, results, outgoing, inboxes, counters: Arc::new(counters) })
 }
 

@@ -103,6 +103,17 @@ pub enum Fetched {
     End,
 }
 
+/// What a reader waits for, with the thread that it is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// Nothing.
+    Never,
+    /// A disk.
+    ForDisk,
+    /// Whoever writes into a pipe, for as long as that takes.
+    ForWriter,
+}
+
 /// Reads a stream, batch by batch.
 pub trait Reader: Send + std::fmt::Debug {
     /// The next rows. `now` is the time of the query's clock.
@@ -111,9 +122,9 @@ pub trait Reader: Send + std::fmt::Debug {
     /// A file or a record that cannot be read.
     fn next(&mut self, now: Duration) -> Result<Fetched, ExecError>;
 
-    /// Whether [`Self::next`] may wait for a disk or a pipe.
-    fn may_block(&self) -> bool {
-        false
+    /// What [`Self::next`] may wait for.
+    fn waits(&self) -> Waits {
+        Waits::Never
     }
 }
 
@@ -138,6 +149,8 @@ pub fn reader_for(
             };
             let total: u64 = listing.iter().filter_map(|(_, length)| *length).sum();
             counters.total_bytes.store(total / u64::from(split.of), Ordering::Relaxed);
+            let plain = listing.iter().all(|(_, length)| length.is_some());
+            let waits = if plain { Waits::ForDisk } else { Waits::ForWriter };
             let parts = split.parts(listing);
             let text = |max_record_bytes| {
                 let (name, counters) = (source.stream.clone(), Arc::clone(counters));
@@ -149,7 +162,7 @@ pub fn reader_for(
                 FileFormat::Ndjson(format) => Box::new(ndjson::Ndjson::new(source, text(format.max_record_bytes))),
                 FileFormat::Parquet => Box::new(Arc::new(parquet::Parquet::new(source, filters, counters)?)),
             };
-            Box::new(Files { format, parts: parts.into(), current: None })
+            Box::new(Files { format, parts: parts.into(), current: None, waits })
         }
     })
 }
@@ -196,6 +209,7 @@ struct Files {
     format: Box<dyn Format>,
     parts: VecDeque<FilePart>,
     current: Option<Box<dyn FileReader>>,
+    waits: Waits,
 }
 
 impl Reader for Files {
@@ -216,7 +230,7 @@ impl Reader for Files {
         }
     }
 
-    fn may_block(&self) -> bool {
-        true
+    fn waits(&self) -> Waits {
+        self.waits
     }
 }

@@ -17,7 +17,7 @@ use crate::error::ExecError;
 use crate::frame::{Epoch, Frame, Message};
 use crate::operator::{Operator, Step};
 use crate::route::Route;
-use crate::source::{Fetched, Reader, SourceCounters};
+use crate::source::{Fetched, Reader, SourceCounters, Waits};
 use crate::steps::Steps;
 use crate::threads::in_place;
 
@@ -355,10 +355,10 @@ impl SourceTask {
 
     fn fetch(&mut self) -> Result<Fetched, ExecError> {
         let now = self.control.clock.now();
-        if self.reader.may_block() {
-            return in_place(|| self.reader.next(now));
+        match self.reader.waits() {
+            Waits::Never => self.reader.next(now),
+            Waits::ForDisk | Waits::ForWriter => in_place(|| self.reader.next(now)),
         }
-        self.reader.next(now)
     }
 
     /// Waits for rows, and closes the epochs that end meanwhile: at most to the end of the one

@@ -87,7 +87,8 @@ pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> 
         None => EpochPolicy::Interval(settings.epoch_interval),
     };
     let epochs = if lowering.follows_tables_only() { EpochPolicy::Commits } else { epochs };
-    Ok(Lowered { dag: Dag { operators: lowering.operators, edges: lowering.edges, epochs }, notices: lowering.notices })
+    let Lowering { operators, edges, notices, .. } = lowering;
+    Ok(Lowered { dag: Dag { operators, edges, epochs, parallelism: settings.parallelism }, notices })
 }
 
 struct Lowering<'a> {

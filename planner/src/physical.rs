@@ -49,6 +49,8 @@ pub struct Dag {
     pub edges: Vec<Edge>,
     /// When springs close epochs.
     pub epochs: EpochPolicy,
+    /// Tasks that an operator may have. With 1, a process runs all its tasks of the query in turns, on one core.
+    pub parallelism: u32,
 }
 
 /// How springs cut their input into epochs.

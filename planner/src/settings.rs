@@ -84,7 +84,7 @@ const TABLE: [Setting; 5] = [
     },
     Setting {
         name: "parallelism",
-        meaning: "tasks per operator; by default the number of cores",
+        meaning: "tasks per operator, by default the number of cores; with 1 a query keeps to one core",
         show: |s| s.parallelism.to_string(),
         set: |s, text| {
             s.parallelism = text

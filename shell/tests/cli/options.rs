@@ -55,6 +55,16 @@ fn check_plans_everything_and_runs_nothing() {
 }
 
 #[test]
+fn a_pipe_without_a_writer_does_not_hold_up_a_query_on_one_core() {
+    let folder = tempfile::tempdir().unwrap();
+    let define = format!("SET parallelism = 1; {} {}", idle(folder.path()), numbers(folder.path(), 20));
+    let sql = format!("{define} SELECT n FROM idle UNION ALL SELECT n FROM t WHERE n > 10 LIMIT 3");
+    let output = run(&["--format", "csv", "-c", &sql]);
+    exits(&output, 0);
+    assert_eq!(text(&output.stdout), "n\n11\n12\n13\n");
+}
+
+#[test]
 fn keep_going_runs_what_comes_after_an_error() {
     let sql = "SELECT 1 AS a; SELECT nope; SELECT 2 AS b";
     let output = run(&["--keep-going", "-c", sql, "-c", "SELECT 3 AS c", "--format", "csv"]);
