@@ -8,7 +8,7 @@ use thetis_executor::frame::{Epoch, FRAME_ROWS, Frame, Units};
 use thetis_executor::operator::{Operator, Step};
 use thetis_executor::query::operator_for;
 use thetis_parser::{Statement, ast, parse_statement};
-use thetis_planner::catalog::{Conflict, Relation, Stream, Volume};
+use thetis_planner::catalog::{Conflict, Relation, Sample, Stream, Volume};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{OperatorId, OperatorKind};
 use thetis_planner::{Catalog, Output, Settings, plan};
@@ -25,6 +25,7 @@ pub fn catalog() -> Catalog {
             watermark: None,
             spec: SourceSpec::Values(Vec::new()),
             volume: Volume::default(),
+            sample: Sample::default(),
         };
         let name = ast::Ident::new(name);
         catalog.add(&name, Relation::Stream(Arc::new(stream)), Conflict::Fail).expect("the name is free");

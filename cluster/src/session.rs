@@ -13,7 +13,7 @@ use thetis_parser::{
     CreateSink, CreateStream, CreateTable, CreateView, DropKind, Explain, Insert, Position, Show, Statement,
     StreamColumn,
 };
-use thetis_planner::catalog::{Conflict, Definition, Relation, Sink, SourceProbe, Stream, View, fold};
+use thetis_planner::catalog::{Conflict, Definition, Relation, Sample, Sink, SourceProbe, Stream, View, fold};
 use thetis_planner::connector::{SinkSpec, SourceSpec};
 use thetis_planner::logical::{Resolved, data_type, plan_query, resolve};
 use thetis_planner::{Catalog, Output, Plan, PlanError, PlanErrorKind, Settings, plan, plan_resolved, sql_name, write};
@@ -222,7 +222,9 @@ impl Session {
             Ok((column, watermark.expression.to_string()))
         });
         let volume = self.probe.volume(&spec);
-        let stream = Stream { name: fold(&create.name), columns, watermark: watermark.transpose()?, spec, volume };
+        let sample = Sample::of(self.probe, &spec, &columns);
+        let (name, watermark) = (fold(&create.name), watermark.transpose()?);
+        let stream = Stream { name, columns, watermark, spec, volume, sample };
         self.database.add(
             &create.name,
             Relation::Stream(Arc::new(stream)),

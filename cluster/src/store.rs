@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex};
 use arrow::datatypes::SchemaRef;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::{Deserialize, Serialize};
+use thetis_executor::source::FileProbe;
 use thetis_parser::{Statement, parse_statement};
-use thetis_planner::catalog::{Definition, Relation, Sink, Stream, Table, View, Volume};
+use thetis_planner::catalog::{Definition, Relation, Sample, Sink, Stream, Table, View, Volume};
 use thetis_planner::connector::{SinkSpec, SourceSpec, TableId};
 
 use crate::sync::locked;
@@ -216,7 +217,8 @@ pub(crate) fn relation_of(
     Ok(match kept {
         Kept::Stream { columns, watermark, spec, rows, bytes } => {
             let volume = Volume { rows, bytes };
-            Relation::Stream(Arc::new(Stream { name: owned, columns, watermark, spec, volume }))
+            let sample = Sample::of(FileProbe, &spec, &columns);
+            Relation::Stream(Arc::new(Stream { name: owned, columns, watermark, spec, volume, sample }))
         }
         Kept::Table { columns, view } => {
             let definition =

@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, UInt32Array};
+use arrow::array::{ArrayRef, Int64Array, UInt32Array};
 use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
 use datafusion_common::hash_utils::{RandomState, create_hashes};
 use datafusion_physical_expr::PhysicalExpr;
-use thetis_planner::layout::{BUCKETS, GridBand, Layout, Partitioning, SLICES};
+use thetis_planner::layout::{BUCKETS, Layout, Partitioning, Reach, SLICES};
 use thetis_planner::physical::{Exchange, Side};
 use thetis_planner::theta::SURE;
 
@@ -164,7 +164,7 @@ struct Matrix {
 enum Buckets {
     One,
     Key(Vec<Arc<dyn PhysicalExpr>>),
-    Grid { key: RangeKey, band: GridBand, home: Side },
+    Grid { from: RangeKey, to: Option<RangeKey>, reach: Reach, is_home: bool },
 }
 
 /// Slices are stamped once: counted while rows only come, hashed from the whole row when a
@@ -191,9 +191,12 @@ impl Matrix {
                 Buckets::Key(compile_all(if side == Side::Left { left } else { right }, schema)?)
             }
             Partitioning::Grid(grid) => {
-                let key = if side == Side::Left { &grid.left } else { &grid.right };
-                let key = RangeKey::new(key, schema)?;
-                Buckets::Grid { key, band: grid.band, home: grid.home }
+                let is_home = side == grid.home;
+                let (from, to) = if is_home { (&grid.key, &None) } else { (&grid.from, &grid.to) };
+                let from = RangeKey::new(from, schema)?;
+                let to = to.as_ref().map(|to| RangeKey::new(to, schema)).transpose()?;
+                let reach = if is_home { grid.reach.nowhere_else() } else { grid.reach };
+                Buckets::Grid { from, to, reach, is_home }
             }
         };
         let mut first_share = Vec::new();
@@ -240,42 +243,45 @@ impl Matrix {
                     }
                 }
             }
-            Buckets::Grid { key, band: GridBand::Exact { lower, upper, width }, home } => {
-                let (band, is_home) = ((*lower, *upper, *width), *home == self.side);
-                if let Some(keys) = key.plain(&frame.batch)?
-                    && keys.values().iter().all(|key| key.unsigned_abs() <= SURE.unsigned_abs())
+            Buckets::Grid { from, to, reach: Reach::Exact { below, above, width }, is_home } => {
+                let reach = (*below, *above, *width);
+                let (batch, to) = (&frame.batch, to.as_ref());
+                let sure =
+                    |keys: &Int64Array| keys.values().iter().all(|key| key.unsigned_abs() <= SURE.unsigned_abs());
+                if let Some(from) = from.plain(batch)?.filter(sure)
+                    && let Some(to) = to.map_or_else(|| Ok(Some(from.clone())), |to| to.plain(batch))?.filter(sure)
                 {
-                    for (row, key) in (0..).zip(keys.values()) {
-                        let own = key.div_euclid(*width);
-                        let (cell, last) = if is_home { (own, own) } else { GridBand::sure_cells(*home, band, *key) };
-                        (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+                    if *is_home {
+                        let cells = from.values().iter().map(|key| key.div_euclid(*width));
+                        (0..).zip(cells).for_each(|(row, cell)| visit(row, grid_bucket(cell as u64)));
+                        return Ok(());
+                    }
+                    for (row, (from, to)) in (0..).zip(from.values().iter().zip(to.values())) {
+                        visit_cells(row, Reach::sure_cells(reach, *from, *to), visit);
                     }
                     return Ok(());
                 }
-                for (row, key) in (0..).zip(key.exact(&frame.batch)?) {
-                    let Some(key) = key else { continue };
-                    let own = key.div_euclid(i128::from(*width));
-                    let (cell, last) = if is_home { (own, own) } else { GridBand::exact_cells(*home, band, key) };
-                    (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+                let from = from.exact(batch)?;
+                let to = to.map_or_else(|| Ok(from.clone()), |to| to.exact(batch))?;
+                for (row, ends) in (0..).zip(from.into_iter().zip(to)) {
+                    let (Some(from), Some(to)) = ends else { continue };
+                    visit_cells(row, Reach::exact_cells(reach, from, to), visit);
                 }
             }
-            Buckets::Grid { key, band: GridBand::Float { lower, upper, width }, home } => {
-                let (band, is_home) = ((*lower, *upper, *width), *home == self.side);
-                let offset = lower.abs().max(upper.abs());
-                for (row, key) in (0..).zip(&key.values(&frame.batch)?) {
-                    let Some(key) = key else { continue };
-                    if !key.is_finite() {
+            Buckets::Grid { from, to, reach: Reach::Float { below, above, width }, is_home } => {
+                let reach = (*below, *above, *width);
+                let offset = below.abs().max(above.abs());
+                let starts = from.values(&frame.batch)?;
+                let ends = to.as_ref().map_or_else(|| Ok(starts.clone()), |to| to.values(&frame.batch))?;
+                for (row, (from, end)) in (0..).zip(starts.iter().zip(&ends)) {
+                    let (Some(from), Some(end)) = (from, end) else { continue };
+                    if from.is_finite() && end.is_finite() {
+                        let slack = if *is_home { 0.0 } else { slack(from.abs().max(end.abs()), offset) };
+                        visit_cells(row, Reach::float_cells(reach, from, end, slack), visit);
+                    } else if to.is_none() {
                         visit(row, UNPLACED);
-                        continue;
-                    }
-                    let own = GridBand::float_cell(key, *width);
-                    let slack = slack(key.abs(), offset);
-                    let (cell, last) =
-                        if is_home { (own, own) } else { GridBand::float_cells(*home, band, key, slack) };
-                    if last.saturating_sub(cell) < i64::from(BUCKETS) {
-                        (cell..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
                     } else {
-                        // The key is so large that its band is less than its rounding.
+                        // An interval that begins or ends nowhere.
                         (0..BUCKETS).for_each(|bucket| visit(row, bucket));
                     }
                 }
@@ -287,6 +293,16 @@ impl Matrix {
 
 /// The bucket of NaN and infinities.
 const UNPLACED: u32 = 0;
+
+/// The buckets of grid cells side by side.
+fn visit_cells(row: u32, (first, last): (i64, i64), visit: &mut impl FnMut(u32, u32)) {
+    if last.saturating_sub(first) < i64::from(BUCKETS) {
+        (first..=last).for_each(|cell| visit(row, grid_bucket(cell as u64)));
+    } else {
+        // A long interval, or a key so large that its band is less than its rounding.
+        (0..BUCKETS).for_each(|bucket| visit(row, bucket));
+    }
+}
 
 /// Neighbouring grid cells go to far-apart buckets, so that a dense spot is spread.
 fn grid_bucket(cell: u64) -> u32 {

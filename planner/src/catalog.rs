@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use thetis_parser::Position;
 use thetis_parser::ast::{Ident, Query};
 
 use crate::connector::{SinkSpec, SourceSpec, TableId};
 use crate::error::{PlanError, PlanErrorKind};
+pub use crate::sample::Sample;
 
 /// What is known of a source before it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -36,10 +38,13 @@ pub trait SourceProbe {
 
     /// How much there is to read; nothing when that is not known.
     fn volume(&self, spec: &SourceSpec) -> Volume;
+
+    /// Some rows, with these columns; `None` if looking at them would take them away, or there are none.
+    fn sample(&self, spec: &SourceSpec, columns: &SchemaRef) -> Option<RecordBatch>;
 }
 
 /// A stream.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Stream {
     /// Name.
     pub name: String,
@@ -51,6 +56,8 @@ pub struct Stream {
     pub spec: SourceSpec,
     /// How much there is to read.
     pub volume: Volume,
+    /// Some of its rows.
+    pub sample: Sample,
 }
 
 /// A named query.
@@ -101,6 +108,7 @@ impl Table {
             watermark: None,
             spec: SourceSpec::Table(self.id),
             volume: Volume { rows: Some(self.rows.load(Ordering::Relaxed) as f64), bytes: None },
+            sample: Sample::default(),
         }
     }
 }

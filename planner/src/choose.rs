@@ -1,15 +1,12 @@
 //! The layout of a join: which partitioning, how many cells, and what the others would cost.
 
 use crate::error::{PlanError, PlanErrorKind};
-use crate::layout::{Grid, GridBand, Layout, Partitioning};
-use crate::physical::{Alternative, Side};
+use crate::grid::{Samples, grid_for};
+use crate::layout::{Layout, Partitioning};
+use crate::physical::Alternative;
 use crate::settings::{MAX_PARALLELISM, Settings};
 use crate::sizing::{Shape, shape_for_cells, shape_for_memory};
-use crate::theta::{Analysis, Bounds, Range};
-
-/// A grid cell is this many times as wide as the band: a row of the other side is copied
-/// 1 + 1/8 times, and a dense spot still spreads over several buckets.
-const GRID_WIDTHS_OF_BAND: f64 = 8.0;
+use crate::theta::Analysis;
 
 /// A strip that sends every row of a tiny side everywhere is preferred to hashing while it costs
 /// at most this much more: no skew can unbalance it.
@@ -47,11 +44,15 @@ pub(crate) struct Choice {
 ///
 /// # Errors
 /// `cell_memory` is too small for any matrix.
-pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes) -> Result<Choice, PlanError> {
+pub(crate) fn choose(
+    settings: &Settings,
+    analysis: &Analysis,
+    volumes: Volumes,
+    samples: Samples<'_>,
+) -> Result<Choice, PlanError> {
     let [left, right] = volumes.bytes();
     let rows = volumes.known_rows();
     let key = (!analysis.equality.is_empty()).then(|| key_partitioning(analysis));
-    let grid = analysis.ranges.iter().find_map(|range| grid_partitioning(range, rows)).filter(|_| key.is_none());
     let any_shape = match (settings.matrix, settings.cell_memory) {
         (Some(shape), _) => shape,
         (None, Some(bound)) => shape_for_memory(bound.get() as f64, MAX_PARALLELISM, left, right)
@@ -63,7 +64,8 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
         None => settings.parallelism,
     };
     let any = Layout::any(any_shape);
-    let bucketed = key.or(grid).map(|partitioning| Layout::bucketed(partitioning, cells));
+    let grid = || grid_for(&analysis.ranges, rows, cells, samples).map(Partitioning::Grid);
+    let bucketed = key.or_else(grid).map(|partitioning| Layout::bucketed(partitioning, cells));
     let network = |layout: &Layout| {
         let copies = layout.replication();
         rows[0] * copies[0] + rows[1] * copies[1]
@@ -71,8 +73,9 @@ pub(crate) fn choose(settings: &Settings, analysis: &Analysis, volumes: Volumes)
     let (layout, reason) = match bucketed.clone() {
         _ if settings.matrix.is_some() => (any.clone(), "SET matrix asks for this shape".to_owned()),
         Some(bucketed) if network(&any) > STRIP_PREFERENCE * network(&bucketed) => {
-            let why = match bucketed.partitioning {
+            let why = match &bucketed.partitioning {
                 Partitioning::Key { .. } => "equality keys: no row is copied",
+                Partitioning::Grid(grid) if grid.to.is_some() => "intervals: a grid copies less than a matrix",
                 _ => "a band: a grid copies less than a matrix",
             };
             (bucketed, why.to_owned())
@@ -129,35 +132,4 @@ fn reason(shape: Shape, settings: &Settings, volumes: Volumes) -> String {
 fn key_partitioning(analysis: &Analysis) -> Partitioning {
     let (left, right) = analysis.equality.iter().cloned().unzip();
     Partitioning::Key { left, right }
-}
-
-/// Bounds of bands over floats for which there is a grid: larger ones might overflow.
-const MODEST: f64 = 1e280;
-
-/// A grid for a band over whole numbers, or over floats if NaN and infinities match only each other.
-fn grid_partitioning(range: &Range, rows: [f64; 2]) -> Option<Partitioning> {
-    let keys = [&range.left, &range.right];
-    if keys.iter().any(|key| key.limit.is_some()) {
-        return None;
-    }
-    let band = match range.bounds {
-        Bounds::Exact { lower: Some(lower), upper: Some(upper) } => {
-            let span = upper.checked_sub(lower).filter(|span| *span >= 0)?;
-            let width = span.max(1).checked_mul(GRID_WIDTHS_OF_BAND as i64)?;
-            GridBand::Exact { lower, upper, width }
-        }
-        Bounds::Float { lower: Some(lower), upper: Some(upper) } => {
-            // A key of one term is exact: a value itself.
-            let exact =
-                keys.iter().all(|key| matches!(key.terms.as_slice(), [term] if term.factor == 1) && !key.single);
-            let modest = lower.abs().max(upper.abs()) <= MODEST && upper - lower >= MODEST.recip();
-            if !(exact && modest && range.separates) {
-                return None;
-            }
-            GridBand::Float { lower, upper, width: (upper - lower) * GRID_WIDTHS_OF_BAND }
-        }
-        _ => return None,
-    };
-    let home = if rows[0] >= rows[1] { Side::Left } else { Side::Right };
-    Some(Partitioning::Grid(Grid { home, left: range.left.clone(), right: range.right.clone(), band }))
 }

@@ -83,90 +83,83 @@ pub enum Partitioning {
         /// Keys over the right columns.
         right: Vec<ScalarExpr>,
     },
-    /// By the grid cell of a band's key: the home side goes to the cell of its key, the other
-    /// to every cell that its band touches.
+    /// By grid cells: the home side goes to the cell of its key, the other to every cell that it reaches.
     Grid(Grid),
 }
 
-/// A grid over the keys of a band L - R, in the units of its [`IndexKey`]s.
+/// A grid over the keys of a band, or of points and intervals, in the units of their [`IndexKey`]s. Rows meet
+/// only if `from + below <= key <= to + above`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
     /// The side whose rows go to one bucket each.
     pub home: Side,
-    /// Left key.
-    pub left: IndexKey,
-    /// Right key.
-    pub right: IndexKey,
-    /// The band.
-    pub band: GridBand,
+    /// Its key.
+    pub key: IndexKey,
+    /// Key of the other side, with which the reach of a row begins.
+    pub from: IndexKey,
+    /// The one with which it ends, if that is another: such rows are intervals.
+    pub to: Option<IndexKey>,
+    /// How much further rows reach, and the width of the cells.
+    pub reach: Reach,
+    /// How far rows reach in all, in widths of a cell: of equally many rows each.
+    pub spans: Vec<f64>,
 }
 
-/// The band of a grid, and the width of its cells.
+/// What a row of a grid reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum GridBand {
+pub enum Reach {
     /// Over whole numbers.
     Exact {
-        /// Least L - R.
-        lower: i64,
-        /// Greatest L - R.
-        upper: i64,
+        /// Least distance from where it begins.
+        below: i64,
+        /// Greatest distance from where it ends.
+        above: i64,
         /// Width of a grid cell.
         width: i64,
     },
-    /// Over floats. NaN and infinities match only each other: they have a bucket of their own.
+    /// Over floats.
     Float {
-        /// Least L - R.
-        lower: f64,
-        /// Greatest L - R.
-        upper: f64,
+        /// Least distance from where it begins.
+        below: f64,
+        /// Greatest distance from where it ends.
+        above: f64,
         /// Width of a grid cell.
         width: f64,
     },
 }
 
-impl GridBand {
-    /// The first and the last grid cell of keys that a row with `key` can meet on the `home` side.
-    pub fn exact_cells(home: Side, (lower, upper, width): (i64, i64, i64), key: i128) -> (i128, i128) {
-        let (lower, upper, width) = (i128::from(lower), i128::from(upper), i128::from(width));
-        let (first, last) = match home {
-            Side::Left => (key + lower, key + upper),
-            Side::Right => (key - upper, key - lower),
-        };
-        (first.div_euclid(width), last.div_euclid(width))
+impl Reach {
+    /// Of a row that goes to its own cell alone.
+    pub fn nowhere_else(self) -> Self {
+        match self {
+            Self::Exact { width, .. } => Self::Exact { below: 0, above: 0, width },
+            Self::Float { width, .. } => Self::Float { below: 0.0, above: 0.0, width },
+        }
     }
 
-    /// The same for a key that is at most [`crate::theta::SURE`].
-    pub fn sure_cells(home: Side, (lower, upper, width): (i64, i64, i64), key: i64) -> (i64, i64) {
-        let (below, above) = match home {
-            Side::Left => (lower, upper),
-            Side::Right => (upper.saturating_neg(), lower.saturating_neg()),
+    /// The first and the last grid cell that a row reaches; none if the last is before the first. Keys beyond
+    /// all cells are in the first or the last one.
+    pub fn exact_cells((below, above, width): (i64, i64, i64), from: i128, to: i128) -> (i64, i64) {
+        let cell = |key: i128| {
+            let cell = key.div_euclid(i128::from(width));
+            cell.clamp(i64::MIN.into(), i64::MAX.into()) as i64
         };
-        (key.saturating_add(below).div_euclid(width), key.saturating_add(above).div_euclid(width))
+        (cell(from.saturating_add(below.into())), cell(to.saturating_add(above.into())))
     }
 
-    /// The same for a finite float, whose partners are told within `slack`.
-    pub fn float_cells(home: Side, (lower, upper, width): (f64, f64, f64), key: f64, slack: f64) -> (i64, i64) {
-        let (first, last) = match home {
-            Side::Left => (key + lower, key + upper),
-            Side::Right => (key - upper, key - lower),
-        };
-        (Self::float_cell(first - slack, width), Self::float_cell(last + slack, width))
+    /// The same for keys that are at most [`crate::theta::SURE`].
+    pub fn sure_cells((below, above, width): (i64, i64, i64), from: i64, to: i64) -> (i64, i64) {
+        (from.saturating_add(below).div_euclid(width), to.saturating_add(above).div_euclid(width))
+    }
+
+    /// The same for finite floats, whose partners are told within `slack`.
+    pub fn float_cells((below, above, width): (f64, f64, f64), from: f64, to: f64, slack: f64) -> (i64, i64) {
+        (Self::float_cell(from + below - slack, width), Self::float_cell(to + above + slack, width))
     }
 
     /// The grid cell of a float; those beyond all cells are in the last one.
     pub fn float_cell(key: f64, width: f64) -> i64 {
         (key / width).floor() as i64
-    }
-
-    /// Expected copies of a row of the other side: the grid cells that its band touches, less those
-    /// that hash to the same one of `cells` cells of the join.
-    fn expected_copies(&self, cells: u32) -> f64 {
-        let widths = match *self {
-            Self::Exact { lower, upper, width } => (upper - lower) as f64 / width as f64,
-            Self::Float { lower, upper, width } => (upper - lower) / width,
-        };
-        let cells = f64::from(cells);
-        cells * (1.0 - (1.0 - 1.0 / cells).powf(1.0 + widths))
     }
 
     /// Width of a grid cell.
@@ -175,6 +168,16 @@ impl GridBand {
             Self::Exact { width, .. } => width as f64,
             Self::Float { width, .. } => width,
         }
+    }
+}
+
+impl Grid {
+    /// Expected copies of a row of the other side: the grid cells that it reaches, less those that hash to the
+    /// same one of `cells` cells of the join.
+    fn expected_copies(&self, cells: u32) -> f64 {
+        let cells = f64::from(cells);
+        let copies = |span: &f64| cells * (1.0 - (1.0 - 1.0 / cells).powf(1.0 + span));
+        self.spans.iter().map(copies).sum::<f64>() / self.spans.len().max(1) as f64
     }
 }
 
@@ -217,8 +220,8 @@ impl Layout {
             }
             Partitioning::Key { .. } => [1.0, 1.0],
             Partitioning::Grid(grid) => match grid.home {
-                Side::Left => [1.0, grid.band.expected_copies(self.cells())],
-                Side::Right => [grid.band.expected_copies(self.cells()), 1.0],
+                Side::Left => [1.0, grid.expected_copies(self.cells())],
+                Side::Right => [grid.expected_copies(self.cells()), 1.0],
             },
         }
     }
@@ -232,7 +235,7 @@ impl Layout {
             }
             Partitioning::Key { .. } => format!("key, {} cells of 1x1", self.cells()),
             Partitioning::Grid(grid) => {
-                format!("grid of width {}, {} cells of 1x1", grid.band.width(), self.cells())
+                format!("grid of width {}, {} cells of 1x1", grid.reach.width(), self.cells())
             }
         }
     }
@@ -276,33 +279,29 @@ mod tests {
         }
 
         #[test]
-        fn a_band_reaches_the_cells_of_all_its_partners(
-            left in -1_000_i128..1_000, right in -1_000_i128..1_000, lower in -20_i64..20, span in 0_i64..40,
-            width in 1_i64..50, home_left: bool,
+        fn a_row_reaches_the_cells_of_all_its_partners(
+            from in -1_000_i128..1_000, key in -1_000_i128..1_000, length in -50_i128..300, below in -20_i64..20,
+            above in -20_i64..40, width in 1_i64..50,
         ) {
-            let home = if home_left { Side::Left } else { Side::Right };
-            let band = (lower, lower + span, width);
-            let meets = (i128::from(lower)..=i128::from(lower + span)).contains(&(left - right));
-            let (own, other) = if home_left { (left, right) } else { (right, left) };
-            let (first, last) = GridBand::exact_cells(home, band, other);
-            let own = own.div_euclid(i128::from(width));
+            let (reach, to) = ((below, above, width), from + length);
+            let meets = from + i128::from(below) <= key && key <= to + i128::from(above);
+            let (first, last) = Reach::exact_cells(reach, from, to);
+            let (own, end) = Reach::exact_cells((0, 0, width), key, key);
+            prop_assert_eq!(own, end);
             prop_assert!(!meets || (first..=last).contains(&own));
-            let (sure_first, sure_last) = GridBand::sure_cells(home, band, other as i64);
-            prop_assert_eq!((i128::from(sure_first), i128::from(sure_last)), (first, last));
+            prop_assert_eq!(Reach::sure_cells(reach, from as i64, to as i64), (first, last));
         }
 
         #[test]
-        fn a_band_of_floats_reaches_the_cells_of_all_its_partners(
-            left in prop_oneof![-1e3_f64..1e3, -1e17_f64..1e17, prop::num::f64::NORMAL], offset in -30.0_f64..30.0,
-            lower in -20.0_f64..20.0, span in 0.001_f64..40.0, home_left: bool,
+        fn a_row_of_floats_reaches_the_cells_of_all_its_partners(
+            from in prop_oneof![-1e3_f64..1e3, -1e17_f64..1e17, prop::num::f64::NORMAL], offset in -30.0_f64..30.0,
+            length in -5.0_f64..60.0, below in -20.0_f64..20.0, above in -20.0_f64..40.0, width in 0.01_f64..100.0,
         ) {
-            let (home, right) = (if home_left { Side::Left } else { Side::Right }, left + offset);
-            let (upper, width) = (lower + span, span * 8.0);
-            let meets = (lower..=upper).contains(&(left - right)) || (left >= right + lower && left <= right + upper);
-            let (own, other) = if home_left { (left, right) } else { (right, left) };
-            let slack = 8.0 * f64::EPSILON * (other.abs() + 40.0);
-            let (first, last) = GridBand::float_cells(home, (lower, upper, width), other, slack);
-            prop_assert!(!meets || (first..=last).contains(&GridBand::float_cell(own, width)));
+            let (key, to) = (from + offset, from + length);
+            let meets = (key - from >= below || key >= from + below) && (key - to <= above || key <= to + above);
+            let slack = 8.0 * f64::EPSILON * (from.abs().max(to.abs()) + 40.0);
+            let (first, last) = Reach::float_cells((below, above, width), from, to, slack);
+            prop_assert!(!meets || (first..=last).contains(&Reach::float_cell(key, width)));
         }
     }
 }

@@ -20,7 +20,7 @@ use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Expr, LogicalPlan};
 use serde::{Deserialize, Serialize};
 
-use crate::catalog::Stream;
+use crate::catalog::{Sample, Stream};
 use crate::connector::SourceSpec;
 use crate::error::PlanError;
 use crate::estimate;
@@ -75,8 +75,7 @@ pub(crate) fn check_scalar_subqueries(plan: &LogicalPlan) -> Result<(), PlanErro
 
 /// Lowers `plan`.
 pub(crate) fn lower(plan: &LogicalPlan, settings: &Settings, output: Output) -> Result<Lowered, PlanError> {
-    let mut lowering =
-        Lowering { settings, operators: Vec::new(), edges: Vec::new(), sources: BTreeMap::new(), notices: Vec::new() };
+    let mut lowering = Lowering::new(settings);
     lowering.add_sources(plan, output)?;
     lowering.add_top(plan, output)?;
     lowering.prune_joins();
@@ -96,6 +95,8 @@ struct Lowering<'a> {
     operators: Vec<Operator>,
     edges: Vec<Edge>,
     sources: BTreeMap<String, OperatorId>,
+    /// Some rows of sources.
+    samples: BTreeMap<OperatorId, Sample>,
     notices: Vec<String>,
 }
 
@@ -184,6 +185,19 @@ fn row_bytes(schema: &SchemaRef) -> f64 {
     schema.fields().iter().map(|field| width(field.data_type())).sum::<f64>().max(1.0)
 }
 
+impl<'a> Lowering<'a> {
+    fn new(settings: &'a Settings) -> Self {
+        Self {
+            settings,
+            operators: Vec::new(),
+            edges: Vec::new(),
+            sources: BTreeMap::new(),
+            samples: BTreeMap::new(),
+            notices: Vec::new(),
+        }
+    }
+}
+
 impl Lowering<'_> {
     fn add(
         &mut self,
@@ -250,6 +264,7 @@ impl Lowering<'_> {
             let rows = stream.volume.rows.filter(|_| !follows);
             let id = self.add(OperatorKind::Source(source), tasks, schema, follows, rows);
             self.sources.insert(name, id);
+            self.samples.insert(id, stream.sample.clone());
         }
         Ok(())
     }

@@ -34,8 +34,8 @@ pub struct Range {
     /// The range says all that its conjuncts say, as long as no key is beyond [`SURE`]: pairs inside
     /// need no further look. Of floats, those that are inside by more than the error of the keys.
     pub tight: bool,
-    /// NaN and infinities never match finite keys.
-    pub separates: bool,
+    /// Which pairs of a finite key and one that is not can match.
+    pub mixed: Mixed,
 }
 
 /// Terms of whole keys are sure up to this size, and up to this divided by half of their number if
@@ -248,14 +248,25 @@ pub(crate) struct RawRange {
     pub(crate) mixed: Mixed,
 }
 
-/// For which pairs of a finite key and one that is not an atom can be true: a bit for each of NaN and
-/// the infinities on either side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mixed(pub(crate) u8);
+/// For which pairs of a finite key and one that is not a range can hold: a bit for each of NaN and
+/// the infinities, those of the left side before those of the right one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mixed(pub(crate) u8);
 
 impl Mixed {
-    pub(crate) const ANY: Self = Self(0b11_1111);
-    pub(crate) const NONE: Self = Self(0);
+    /// All of them.
+    pub const ANY: Self = Self(0b11_1111);
+    /// NaN and infinities match only each other.
+    pub const NONE: Self = Self(0);
+
+    /// Whether two ranges together keep what is not finite on `side` away from the finite keys of the other.
+    pub(crate) fn exclude(self, other: Self, side: Side) -> bool {
+        let of_side = match side {
+            Side::Left => 0b00_0111,
+            Side::Right => 0b11_1000,
+        };
+        self.0 & other.0 & of_side == 0
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -331,7 +342,7 @@ pub(crate) fn analyze(conjuncts: &[Expr], inputs: Inputs<'_>) -> Result<Analysis
             right: range.right.lower(inputs.schema(Side::Right))?,
             bounds: range.bounds,
             tight: range.tight,
-            separates: range.mixed == Mixed::NONE,
+            mixed: range.mixed,
         })
     });
     let ranges = ranges.collect::<Result<_, PlanError>>()?;

@@ -14,7 +14,7 @@ use thetis_executor::frame::{Epoch, Frame, Units};
 use thetis_executor::operator::{Operator, Step};
 use thetis_executor::query::operator_for;
 use thetis_parser::{Statement, ast, parse_statement};
-use thetis_planner::catalog::{Conflict, Relation, Stream, Volume};
+use thetis_planner::catalog::{Conflict, Relation, Sample, Stream, Volume};
 use thetis_planner::connector::SourceSpec;
 use thetis_planner::physical::{OperatorId, OperatorKind};
 use thetis_planner::{Catalog, Output, Settings, plan};
@@ -93,7 +93,14 @@ fn catalog() -> Catalog {
     let mut catalog = Catalog::default();
     for name in ["l", "r"] {
         let (spec, columns) = (SourceSpec::Values(Vec::new()), Arc::clone(&columns));
-        let stream = Stream { name: name.to_owned(), columns, watermark: None, spec, volume: Volume::default() };
+        let stream = Stream {
+            name: name.to_owned(),
+            columns,
+            watermark: None,
+            spec,
+            volume: Volume::default(),
+            sample: Sample::default(),
+        };
         catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }
     catalog

@@ -4,17 +4,22 @@ use std::fs::File;
 use std::io::{Read, Take};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use thetis_planner::catalog::{SourceProbe, Volume};
 use thetis_planner::connector::{CsvFormat, FileFormat, OnError, SourceSpec};
+use thetis_planner::physical::Source;
 use thetis_planner::{PlanError, PlanErrorKind};
+use tracing::subscriber::{NoSubscriber, with_default};
 
 use super::csv::{header, records};
 use super::files::{expand, failure, open, position_of, total_bytes};
 use super::ndjson;
 use super::parquet::metadata;
 use super::records::Records;
+use super::{Fetched, Split, reader_for};
 use crate::error::ExecError;
 
 /// Files up to this size are counted whole; of larger ones, this much is looked at.
@@ -101,6 +106,43 @@ impl SourceProbe for FileProbe {
             }
         };
         Volume { rows, bytes: Some(bytes) }
+    }
+
+    fn sample(&self, spec: &SourceSpec, columns: &SchemaRef) -> Option<RecordBatch> {
+        let source = Source {
+            stream: "sample".to_owned(),
+            spec: spec.clone(),
+            columns: Arc::clone(columns),
+            projection: (0..columns.fields().len() as u32).collect(),
+            bounded: spec.is_bounded(),
+            readers: 1,
+            listing: None,
+        };
+        // Bad records are logged when they are read in earnest.
+        with_default(NoSubscriber::default(), || first_rows(source))
+    }
+}
+
+/// The first rows of a source, at most a frame of them.
+fn first_rows(mut source: Source) -> Option<RecordBatch> {
+    let mut split = Split::WHOLE;
+    match &mut source.spec {
+        SourceSpec::File(file) => {
+            let path = expand(&file.path).ok()?.into_iter().next()?;
+            let bytes = total_bytes(std::slice::from_ref(&path))?;
+            // A row group is decoded piece by piece, text by blocks of many records.
+            if !matches!(file.format, FileFormat::Parquet) {
+                split.of = u32::try_from(bytes.div_ceil(SAMPLE)).ok()?.max(1);
+            }
+            source.listing = Some(vec![(path.to_str()?.to_owned(), bytes)]);
+        }
+        SourceSpec::Generator(generator) => generator.rows_per_second = None,
+        SourceSpec::Values(_) | SourceSpec::Table(_) => return None,
+    }
+    let mut reader = reader_for(&source, split, &[&[]], &Arc::default()).ok()?;
+    match reader.next(Duration::ZERO).ok()? {
+        Fetched::Rows(rows) => Some(rows),
+        Fetched::LeftOut(_) | Fetched::Wait(_) | Fetched::End => None,
     }
 }
 

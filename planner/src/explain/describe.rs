@@ -464,7 +464,7 @@ fn layout_facts(layout: &Layout) -> LayoutFacts {
             PartitioningFacts::Any { rows, columns }
         }
         Partitioning::Key { .. } => PartitioningFacts::Key,
-        Partitioning::Grid(grid) => PartitioningFacts::Grid { width: grid.band.width(), home: side_name(grid.home) },
+        Partitioning::Grid(grid) => PartitioningFacts::Grid { width: grid.reach.width(), home: side_name(grid.home) },
     };
     LayoutFacts { name: layout.name(), cells: layout.cells(), partitioning }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use thetis_parser::{ExplainFormat, Statement, ast, parse_statement};
 
 use super::*;
-use crate::catalog::{Conflict, Relation, Stream, Volume};
+use crate::catalog::{Conflict, Relation, Sample, Stream, Volume};
 use crate::connector::{CsvFormat, FileFormat, FileSpec, OnError, SourceSpec};
 use crate::physical::OperatorKind;
 use crate::{Catalog, Output, Settings};
@@ -26,6 +26,7 @@ fn catalog() -> Catalog {
             watermark: None,
             spec: SourceSpec::File(file),
             volume: Volume { rows: Some(rows), ..Volume::default() },
+            sample: Sample::default(),
         };
         catalog.add(&ast::Ident::with_quote('"', name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }

@@ -4,7 +4,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion_expr::LogicalPlan;
 use thetis_parser::{ExplainFormat, Statement, ast, parse_statement};
 
-use crate::catalog::{Conflict, Relation, Stream, Volume};
+use crate::catalog::{Conflict, Relation, Sample, Stream, Volume};
 use crate::connector::SourceSpec;
 use crate::logical::{Logical, plan_query};
 use crate::{Catalog, Output, PlanError, Settings};
@@ -20,6 +20,7 @@ fn catalog(sizes: &[Option<f64>]) -> Catalog {
             watermark: None,
             spec: SourceSpec::Values(Vec::new()),
             volume: Volume { rows: *rows, bytes: None },
+            sample: Sample::default(),
         };
         catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }

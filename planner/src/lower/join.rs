@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use datafusion_common::JoinType;
 use datafusion_expr::{LogicalPlan, logical_plan};
 
@@ -12,6 +13,7 @@ use crate::error::PlanError;
 use crate::estimate;
 use crate::expr::ScalarExpr;
 use crate::physical::{Exchange, Join, JoinReport, OperatorKind, Side, nullable};
+use crate::sample;
 use crate::theta::{Analysis, Inputs, analyze, conjuncts};
 
 impl Lowering<'_> {
@@ -45,7 +47,8 @@ impl Lowering<'_> {
                 "the query has a cross product: every row of one side is paired with every row of the other".to_owned(),
             );
         }
-        let Choice { layout, alternatives, reason } = choose(self.settings, &analysis, volumes)?;
+        let Choice { layout, alternatives, reason } =
+            choose(self.settings, &analysis, volumes, &|side| self.sample(&inputs[side.index()]))?;
         let [left, right] = &inputs;
         let fields = left.schema.fields().iter().chain(right.schema.fields());
         let schema = nullable(fields.map(AsRef::as_ref));
@@ -77,6 +80,17 @@ impl Lowering<'_> {
             self.connect(flow, id, side.index() as u8, &Exchange::Matrix(side));
         }
         Ok(Flow { branches: vec![Branch { from: id, steps: Vec::new() }], schema, retracts, rows, bounded })
+    }
+}
+
+impl Lowering<'_> {
+    /// Some rows of what flows from a source.
+    fn sample(&self, flow: &Flow) -> Option<RecordBatch> {
+        let [branch] = flow.branches.as_slice() else { return None };
+        let OperatorKind::Source(source) = &self.operators[branch.from.0 as usize].kind else { return None };
+        let columns: Vec<usize> = source.projection.iter().map(|column| *column as usize).collect();
+        let rows = self.samples.get(&branch.from)?.rows()?.project(&columns).ok()?;
+        sample::after(&branch.steps, rows)
     }
 }
 

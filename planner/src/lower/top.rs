@@ -131,7 +131,6 @@ fn take_limit(limit: &Limit, top: &mut Top<'_>) -> Result<(), PlanError> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use arrow::datatypes::Schema;
@@ -142,13 +141,7 @@ mod tests {
 
     fn mode(retracts: bool, bounded: bool, limit: Option<u64>) -> Result<SinkMode, PlanError> {
         let settings = Settings::new(1);
-        let lowering = Lowering {
-            settings: &settings,
-            operators: Vec::new(),
-            edges: Vec::new(),
-            sources: BTreeMap::new(),
-            notices: Vec::new(),
-        };
+        let lowering = Lowering::new(&settings);
         let schema = Arc::new(Schema::empty());
         let flow = Flow { branches: Vec::new(), schema, retracts, rows: None, bounded };
         let body = EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) };

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use thetis_parser::{Statement, ast, parse_statement};
 
 use super::*;
-use crate::catalog::{Conflict, Relation, Stream, Volume};
+use crate::catalog::{Conflict, Relation, Sample, Stream, Volume};
 use crate::connector::SourceSpec;
 use crate::physical::{Join, OperatorKind};
 use crate::{Catalog, Output, Settings};
@@ -40,6 +40,7 @@ fn catalog() -> Catalog {
             watermark: None,
             spec: SourceSpec::Values(Vec::new()),
             volume: Volume::default(),
+            sample: Sample::default(),
         };
         catalog.add(&ast::Ident::new(name), Relation::Stream(Arc::new(stream)), Conflict::Fail).unwrap();
     }

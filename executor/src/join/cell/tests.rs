@@ -5,7 +5,7 @@ use thetis_planner::expr::ScalarExpr;
 use thetis_planner::layout::Layout;
 use thetis_planner::physical::{Exchange, JoinReport};
 use thetis_planner::sizing::Shape;
-use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Range, Said, Term};
+use thetis_planner::theta::{Bounds, ConditionClass, IndexKey, Mixed, Range, Said, Term};
 
 use super::*;
 use crate::route::{Receivers, route_for};
@@ -78,7 +78,7 @@ fn join(setup: &Setup) -> Arc<Join> {
         equality,
         ranges: setup
             .ranged
-            .then(|| Range { left: key(), right: key(), bounds, tight: false, separates: false })
+            .then(|| Range { left: key(), right: key(), bounds, tight: false, mixed: Mixed::ANY })
             .into_iter()
             .collect(),
         said: vec![Said::ByItself; 1 + usize::from(setup.equal)],
