@@ -40,7 +40,8 @@ pub(crate) fn grid_for(ranges: &[Range], rows: [f64; 2], cells: u32, samples: Sa
     let of_intervals = || {
         let ends = || ranges.iter().flat_map(|from| ranges.iter().map(move |to| (from, to)));
         let grids = Side::BOTH.into_iter().flat_map(|home| ends().map(move |(from, to)| (home, from, to)));
-        let mut grids = grids.filter_map(|(home, from, to)| Intervals::of(home, from, to));
+        // One cell has no use for a sample.
+        let mut grids = grids.filter(|_| cells > 1).filter_map(|(home, from, to)| Intervals::of(home, from, to));
         grids.find_map(|intervals| intervals.grid(rows, cells, samples))
     };
     ranges.iter().find_map(|range| of_band(home, range)).or_else(of_intervals)
