@@ -106,10 +106,10 @@ pub enum Fetched {
 /// What a reader waits for, with the thread that it is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// Nothing.
-    Never,
-    /// A disk.
-    ForDisk,
+    /// Nothing, or a disk: not worth another thread.
+    Briefly,
+    /// Threads that decode ahead.
+    ForReaders,
     /// Whoever writes into a pipe, for as long as that takes.
     ForWriter,
 }
@@ -124,7 +124,7 @@ pub trait Reader: Send + std::fmt::Debug {
 
     /// What [`Self::next`] may wait for.
     fn waits(&self) -> Waits {
-        Waits::Never
+        Waits::Briefly
     }
 }
 
@@ -150,7 +150,11 @@ pub fn reader_for(
             let total: u64 = listing.iter().filter_map(|(_, length)| *length).sum();
             counters.total_bytes.store(total / u64::from(split.of), Ordering::Relaxed);
             let plain = listing.iter().all(|(_, length)| length.is_some());
-            let waits = if plain { Waits::ForDisk } else { Waits::ForWriter };
+            let waits = match source.readers {
+                _ if !plain => Waits::ForWriter,
+                1 => Waits::Briefly,
+                _ => Waits::ForReaders,
+            };
             let parts = split.parts(listing);
             let text = |max_record_bytes| {
                 let (name, counters) = (source.stream.clone(), Arc::clone(counters));

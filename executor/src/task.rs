@@ -19,7 +19,7 @@ use crate::operator::{Operator, Step};
 use crate::route::Route;
 use crate::source::{Fetched, Reader, SourceCounters, Waits};
 use crate::steps::Steps;
-use crate::threads::in_place;
+use crate::threads::{in_place, pass};
 
 /// A message with the channel of the receiving task that it came on.
 #[derive(Debug)]
@@ -286,7 +286,7 @@ impl OperatorTask {
                 return Ok(step);
             }
             // Cancelling and the other tasks get their turn, also when nothing was sent.
-            tokio::task::yield_now().await;
+            pass().await;
             self.meter.begin();
         }
     }
@@ -348,7 +348,7 @@ impl SourceTask {
             self.counters.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
             // Cancelling and the other tasks get their turn, also when nothing was sent.
             self.meter.worked();
-            tokio::task::yield_now().await;
+            pass().await;
             self.meter.begin();
         }
     }
@@ -356,8 +356,8 @@ impl SourceTask {
     fn fetch(&mut self) -> Result<Fetched, ExecError> {
         let now = self.control.clock.now();
         match self.reader.waits() {
-            Waits::Never => self.reader.next(now),
-            Waits::ForDisk | Waits::ForWriter => in_place(|| self.reader.next(now)),
+            Waits::Briefly => self.reader.next(now),
+            Waits::ForReaders | Waits::ForWriter => in_place(|| self.reader.next(now)),
         }
     }
 
