@@ -50,6 +50,9 @@ struct Slot {
     group: u32,
 }
 
+/// Keys that are looked up together.
+const BLOCK: usize = 128;
+
 /// The key of NULL, of one column: longer than any text can be.
 const NULL_LENGTH: u32 = u32::MAX;
 
@@ -92,18 +95,16 @@ impl Groups {
             }
             Coding::Text => {
                 let texts = keys[0].as_string::<i32>();
-                let value = |row| texts.is_valid(row).then(|| texts.value(row).as_bytes());
-                Ok((0..rows).map(|row| self.intern_option(value(row))).collect())
+                Ok(self.intern_each(rows, |row| texts.is_valid(row).then(|| texts.value(row).as_bytes())))
             }
             Coding::Word(_) => {
                 let data = keys[0].to_data();
-                let words = &data.buffers()[0].typed_data::<u64>()[data.offset()..];
-                let value = |row| data.is_valid(row).then(|| words[row].to_le_bytes());
-                Ok((0..rows).map(|row| self.intern_option(value(row).as_ref().map(<[u8; 8]>::as_slice))).collect())
+                let words = &data.buffers()[0].as_slice()[data.offset() * 8..];
+                Ok(self.intern_each(rows, |row| data.is_valid(row).then(|| &words[row * 8..row * 8 + 8])))
             }
             Coding::Rows(converter) => {
                 let keys = converter.convert_columns(keys)?;
-                Ok(keys.iter().map(|key| self.intern(key.data())).collect())
+                Ok(self.intern_each(rows, |row| Some(keys.row(row).data())))
             }
         }
     }
@@ -115,6 +116,32 @@ impl Groups {
             _ => self.intern(span.of(&other.bytes)),
         };
         other.spans.iter().map(intern).collect()
+    }
+
+    /// The numbers of keys, looked up in blocks: what the table holds for the hashes of a block is read before
+    /// anything is compared, so that the processor waits for many places in memory at a time.
+    fn intern_each<'k>(&mut self, rows: usize, key: impl Fn(usize) -> Option<&'k [u8]>) -> Vec<u32> {
+        let mut groups = Vec::with_capacity(rows);
+        let mut likely: [Option<Slot>; BLOCK] = [None; BLOCK];
+        for first in (0..rows).step_by(BLOCK) {
+            let block = first..rows.min(first + BLOCK);
+            for (likely, row) in likely.iter_mut().zip(block.clone()) {
+                let hash = key(row).map_or(0, |key| hash(&self.hasher, start_of(key), key));
+                // Almost always the tag of the hash, which is beside those of others, tells the right one.
+                *likely = self.table.find(hash, |_| true).copied();
+            }
+            groups.extend(likely.iter().zip(block).map(|(likely, row)| {
+                let key = key(row);
+                likely.filter(|slot| self.is_of(*slot, key)).map_or_else(|| self.intern_option(key), |slot| slot.group)
+            }));
+        }
+        groups
+    }
+
+    fn is_of(&self, slot: Slot, key: Option<&[u8]>) -> bool {
+        let Some(key) = key else { return slot.length == NULL_LENGTH };
+        let same = slot.start == start_of(key) && slot.length == key.len() as u32;
+        same && (key.len() <= 8 || self.spans[slot.group as usize].of(&self.bytes) == key)
     }
 
     fn intern_option(&mut self, key: Option<&[u8]>) -> u32 {
